@@ -1,4 +1,4 @@
-"""`snapbid`, and `python -m snapbid`."""
+"""The entry point of `snapbid` and `python -m snapbid`."""
 
 
 def main() -> None:

@@ -61,9 +61,9 @@ class RowWriter:
         replayed: bool = False,
         ssp: str | None = None,
     ) -> None:
-        """Write a notice; `ssp`: if it is signed, the canonical id of its SSP.
+        """Write a notice; `ssp`: the canonical id of the SSP that sent it, for a signed notice.
 
-        For a replayed notice, `auction_id` is the digest of the auction id and the impression id.
+        For a replayed notice, `auction_id` is the digest of both ids, and `imp_id` is None.
         """
 
     def close(self) -> None:

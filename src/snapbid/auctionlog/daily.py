@@ -64,9 +64,9 @@ ORDER BY ALL LIMIT $most
 
 
 class LoggedDay(NamedTuple):
-    """The numbers of bids (by campaign), wins and impressions that certainly count on a day.
+    """Counts of bids (by campaign), wins and impressions that certainly belong to a day.
 
-    Rows within seconds of midnight are left out, since they may count on either day.
+    Rows within seconds of midnight are left out, since they may belong to either day.
     """
 
     bids: Mapping[str, int]

@@ -88,7 +88,7 @@ class LoggedRow(NamedTuple):
 
 
 def rows(mapped: mmap.mmap, start: int, end: int) -> Iterator[tuple[LoggedRow, int]]:
-    """Yield each row between two offsets, with the offset of the next one.
+    """Yield each row between two offsets, with the offset of the next row.
 
     Stops at a malformed row, which a crash of the operating system may have left.
     """

@@ -172,7 +172,7 @@ class _ChunkRows:
             yield gap
 
     def _gap(self, broken: bool) -> LoggedRow | None:
-        """Return a gap row for rows missing after the last one, if this conversion must add it."""
+        """Return a gap row for rows missing after the last row; None if there is nothing to add."""
         states = [ChunkState.read(chunk.mapped) for chunk in self._worker.chunks]
         used = [state for state in states if state.first]
         if not used:
@@ -184,7 +184,7 @@ class _ChunkRows:
 
 
 def _gap(state: ChunkState, sequence: int, boot_id: bytes, broken: bool) -> LoggedRow | None:
-    """Return a gap row for rows missing after the last one of a worker that was killed."""
+    """Return a gap row for rows lost when a worker or its machine stopped; None if none were."""
     since, until = state.begun_ms - IN_FLIGHT_MS, state.begun_ms
     if state.lost:
         since = min(since, state.lost_since_ms)

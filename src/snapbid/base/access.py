@@ -78,7 +78,7 @@ def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 @lru_cache(4096)
 def parse_address(text: str) -> Address | None:
-    """Parse an address; None if it is malformed."""
+    """Parse an IP address; None if it is malformed."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -61,7 +61,7 @@ class RedisAddress(NamedTuple):
     """A parsed URL. `nodes`: the nodes of a cluster, or the sentinels; empty for a single Redis.
 
     `service`: the sentinels' name for the primary; `sentinel_options`: the user and password
-    for the sentinels. The other fields are parts of the nodes' URLs.
+    for the sentinels. `scheme`, `user` and `query` are parts of the nodes' URLs.
     """
 
     arrangement: Arrangement

@@ -60,7 +60,7 @@ def exit_with_parent() -> None:
 
 
 class ChildProcess:
-    """`python -m module arguments`, restarted whenever it exits; the log calls it `name`.
+    """`python -m module arguments`, restarted whenever it exits; `name` identifies it in the log.
 
     `environ` is added to the environment, from which our settings are removed. `after_s`: delay
     before the first start; `stop_s`: time allowed for exiting before it is killed.

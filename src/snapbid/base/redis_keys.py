@@ -113,7 +113,7 @@ def hash_tag(shard: int) -> str:
 
 
 class ShardKeys:
-    """A shard's keys that Python code uses; only scripts use the others."""
+    """The keys of a shard that Python code uses; scripts derive the remaining keys themselves."""
 
     __slots__ = ("accepted", "changed", "drained_at", "epoch", "events", "generations", "left",
                  "mark", "number", "owner", "prefix", "processes", "script_keys", "seen",

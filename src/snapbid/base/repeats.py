@@ -11,7 +11,7 @@ Fields: TypeAlias = Mapping[str, object]
 
 
 class RepeatedLog:
-    """A logger that repeats a message at most once a minute, and counts what it suppressed.
+    """A logger that repeats a message at most once a minute, and counts suppressed repetitions.
 
     Messages are compared before formatting, so their fields do not matter.
     """
@@ -23,7 +23,7 @@ class RepeatedLog:
         self._left_out: dict[str, int] = {}
 
     def log(self, level: int, message: str, fields: Fields | None = None) -> None:
-        """Log a message, or suppress it."""
+        """Log a message, unless it was logged within the last minute."""
         now = self._clock()
         at = self._logged_at.get(message)
         if at is not None and now - at < EVERY_S:
@@ -37,9 +37,9 @@ class RepeatedLog:
         self._logger.log(level, message, *([fields] if fields else []))
 
     def warning(self, message: str, fields: Fields | None = None) -> None:
-        """Log a warning, or suppress it."""
+        """Log a warning, unless it was logged within the last minute."""
         self.log(logging.WARNING, message, fields)
 
     def error(self, message: str, fields: Fields | None = None) -> None:
-        """Log an error, or suppress it."""
+        """Log an error, unless it was logged within the last minute."""
         self.log(logging.ERROR, message, fields)

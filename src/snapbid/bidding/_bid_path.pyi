@@ -50,7 +50,7 @@ class RequestCounts:
     def tests(self) -> int: ...
     @property
     def country(self) -> int:
-        """The number of requests that state a known country; `strange_country`: an unknown one."""
+        """The number of requests with a known country; `strange_country` counts unknown ones."""
     @property
     def strange_country(self) -> int: ...
     @property
@@ -64,7 +64,7 @@ class RequestCounts:
     @property
     def answers(self) -> deque[int]: ...
     def answered(self, status: int) -> None:
-        """Count an answer."""
+        """Count an answer by its HTTP status."""
 
     def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
         """Return the samples taken since the last call, and request `wanted` more.
@@ -81,7 +81,7 @@ class SspShare:
     """The requests that one SSP has in flight at a worker.
 
     `reading` and `reading_before` count the requests of this and of the previous interval whose
-    bodies have not arrived. Older ones do not count as in flight until their bodies arrive.
+    bodies have not arrived. Older requests do not count as in flight until their bodies arrive.
     """
 
     @property
@@ -142,7 +142,7 @@ class Outcome:
     """A possible outcome of an SSP's bid requests: a bid, or a reason not to bid.
 
     `status`: the answer's status. `counter` counts requests with this outcome. `seconds`: a
-    histogram of the times that bid requests took, whatever their outcome.
+    histogram of the times that bid requests with any outcome took.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class SnapshotCore:
     """The native part of a snapshot: index, lookups, and the templates built so far.
 
     `ssps`: canonical ids by descriptor. `of_base`: templates of the base's campaigns, whose ranks
-    are below `overlaid`; `of_overlay`: templates of the overlay's.
+    are below `overlaid`; `of_overlay`: templates of the overlay's campaigns.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Decision:
 class NoBid:
     """An answer without a bid. `undecided`: the number of impressions not decided in time.
 
-    `query`: the search; None if there was none.
+    `query`: the search; None if nothing was searched.
     """
 
     def __init__(self, reason: Reason, undecided: int = 0, query: Query | None = None) -> None: ...
@@ -326,7 +326,7 @@ class BidEndpoint:
         """Answer one request. Raises Problem for an error answer."""
 
     def use(self, snapshot: CatalogSnapshot) -> None:
-        """Switch to a snapshot."""
+        """Answer all further requests from this snapshot."""
 
     def no_bid(self, reason: Reason) -> Answer:
         """Count a request that was not admitted; return its answer, a 204."""

@@ -89,7 +89,7 @@ class ClickSigner:
         """Make the stamp for an answer at `now_ms` (epoch).
 
         `names_auction`: whether click ids include the auction, which requires that user data may be
-        used; `person`: 0 for none.
+        used; `person`: the hash of the user's id, 0 for none.
         """
 
 @final

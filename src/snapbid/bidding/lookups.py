@@ -169,7 +169,7 @@ class Lookups:
         return self._others.get(code) or self._another(code)
 
     def _another(self, currency: str) -> "Lookups":
-        """Build and cache these lookups for bids in another currency."""
+        """Build and cache a variant of these lookups for bids in another currency."""
         self._others[currency] = Lookups(
             self._geo,
             self._rates,
@@ -243,7 +243,7 @@ class Lookups:
         return None if user is not None and self._suppression.has_user(user, family) else user
 
     def is_placeholder(self, id: str) -> bool:
-        """Return whether an id identifies nobody."""
+        """Return whether an id is a placeholder, such as all zeros, sent in place of a real id."""
         return is_placeholder(id)
 
     def floor_micros(self, amount: float | None, currency: str | None, seconds: int = 1) -> int:

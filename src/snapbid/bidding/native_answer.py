@@ -1,7 +1,7 @@
 """The native response (Native 1.0 to 1.2, section 5), filled from a creative's assets.
 
-Each asset that the request asks for is filled with a fitting asset of the creative. An optional one
-is left out if the creative has none that fits. The creative's other assets are not sent. Event
+Each asset that the request asks for is filled with a fitting asset of the creative. An optional
+asset is left out if no asset of the creative fits. The creative's other assets are not sent. Event
 trackers and the privacy notice are sent if the request allows them. If the request names no
 trackers, as before 1.2, impression pixels are sent as `imptrackers`.
 """
@@ -62,7 +62,7 @@ def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
 
 
 def _assets(asked: NativeRequest, ad: NativeAd) -> list[Answered] | None:
-    """Return the assets of the answer; None if a required one is missing, or all are."""
+    """Return the answer's assets; None if a required asset, or every asset, cannot be filled."""
     assets = []
     typed = asked.version == "1.2"  # earlier answers have no types
     for asset in asked.assets:
@@ -75,7 +75,7 @@ def _assets(asked: NativeRequest, ad: NativeAd) -> list[Answered] | None:
 
 
 def _filled(asset: AssetAsked, ad: NativeAd, typed: bool) -> Answered | None:
-    """Fill one asset; None if the creative has nothing that fits."""
+    """Fill one requested asset; None if no asset of the creative fits."""
     if asset.title is not None:
         if ad.title is not None and len(ad.title) <= at_most(asset.title.len):
             return {"title": {"text": ad.title}}
@@ -96,7 +96,7 @@ def _filled(asset: AssetAsked, ad: NativeAd, typed: bool) -> Answered | None:
 
 
 def _image(asked: ImageAsked, images: tuple[NativeImage, ...]) -> NativeImage | None:
-    """Return the first image of the type that fits; an exact size is preferred."""
+    """Return an image of the requested type that fits, or None; an exact size is preferred."""
     fitting = [
         image
         for image in images
@@ -109,7 +109,7 @@ def _image(asked: ImageAsked, images: tuple[NativeImage, ...]) -> NativeImage | 
 
 
 def _fits_side(length: int | None, exactly: int | None, least: int | None) -> bool:
-    """Return whether a side fits: in exact size or, if a minimum is given, at least that (4.4)."""
+    """Return whether a side has the exact length or, if a minimum is given, at least that (4.4)."""
     if least is not None and least > 0:
         return length is not None and length >= least
     return exactly is None or exactly <= 0 or length == exactly

@@ -26,13 +26,13 @@ _VERSIONS: Final = {"1": "1.0", "1.0": "1.0", "1.1": "1.1", "1.2": "1.2"}
 
 
 class TitleAsked(Struct, frozen=True):
-    """Native 1.2, 4.3; `len` in characters."""
+    """The title that a native asset must have (Native 1.2, 4.3); `len` in characters."""
 
     len: int | None = None
 
 
 class ImageAsked(Struct, frozen=True):
-    """Native 1.2, 4.4."""
+    """The image that a native asset must have (Native 1.2, 4.4); sides in pixels."""
 
     type: Enumeration = None
     w: int | None = None
@@ -42,7 +42,7 @@ class ImageAsked(Struct, frozen=True):
 
 
 class VideoAsked(Struct, frozen=True):
-    """Native 1.2, 4.5; durations in seconds."""
+    """The video that a native asset must have (Native 1.2, 4.5); durations in seconds."""
 
     mimes: Texts = None
     minduration: int | None = None
@@ -51,14 +51,14 @@ class VideoAsked(Struct, frozen=True):
 
 
 class DataAsked(Struct, frozen=True):
-    """Native 1.2, 4.6; `len` in characters."""
+    """The text that a native asset must have (Native 1.2, 4.6); `len` in characters."""
 
     type: Enumeration = None
     len: int | None = None
 
 
 class AssetAsked(Struct, frozen=True):
-    """Native 1.2, 4.2; has one of `title`, `img`, `video` and `data`."""
+    """A requested native asset (Native 1.2, 4.2): one of `title`, `img`, `video` and `data`."""
 
     id: int | None = None
     required: Flag = None
@@ -69,14 +69,14 @@ class AssetAsked(Struct, frozen=True):
 
 
 class TrackerAsked(Struct, frozen=True):
-    """Native 1.2, 4.7."""
+    """The trackers that a native request accepts for an event (Native 1.2, 4.7)."""
 
     event: Enumeration = None
     methods: list[Listed | None] | None = None
 
 
 class NativeMarkup(Struct, frozen=True):
-    """Native 1.2, 4.1; `native` is the wrapper."""
+    """A native request as sent (Native 1.2, 4.1), which may be wrapped in `native`."""
 
     native: "NativeMarkup | None" = None
     ver: Text = None
@@ -198,7 +198,7 @@ def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
 
 
 def _version(ver: Text) -> str | None:
-    """Return the version's first two numbers; 1.2 by default."""
+    """Reduce a version to its first two numbers, 1.2 by default; None if it is unknown."""
     if ver is None or ver == "":
         return "1.2"
     return _VERSIONS.get(".".join(str(ver).strip().split(".")[:2]))

@@ -158,9 +158,10 @@ def loss_reason(text: bytes) -> int:
 
 
 def _read_closely(kind: int, query: bytes) -> tuple[int, bytes, bytes, bytes]:
-    """Undo what may have altered a query; return kind, auction id, impression id and loss reason.
+    """Undo known alterations of a query; return kind, auction id, impression id and loss reason.
 
-    Raises BadRequest if an id is missing or too long nevertheless.
+    The kind is flagged ALTERED if anything was undone. Raises BadRequest if an id is still missing
+    or too long.
     """
     restored = _ESCAPED.sub(b"&", query)
     if restored != query:

@@ -21,7 +21,7 @@ class Pods:
     def rivals(self, imp: Imp) -> list[str] | None:
         """Return the advertisers of the other impressions in the pods of `imp`.
 
-        None if it is in no pod.
+        None if `imp` is in no pod.
         """
         pods = self._pods.get(imp.id)
         if pods is None:

@@ -13,9 +13,9 @@ User data may not be used if any of these holds:
 - `gpp_sid` lists an unknown section.
 
 OpenRTB 2.5 has these fields under `ext`. If a request has a field in both, each value counts:
-neither overrides the other. Where the standards are ambiguous, the stricter reading applies: it may
-cost a bid its targeting, but never a user their choice. Nothing here raises, whatever the strings
-contain, and the time taken is linear in their length, which is limited by `tcf.MAX_STRING`.
+neither overrides the other. Where the standards are ambiguous, the stricter reading applies: a bid
+may lose its targeting, but a user's choice is never ignored. Malformed strings raise no errors, and
+the time taken is linear in the strings' length, which is limited by `tcf.MAX_STRING`.
 """
 
 from collections.abc import Collection, Iterator
@@ -76,7 +76,7 @@ def objections(signals: PrivacySignals, vendor: int | None) -> Iterator[Objectio
 
 
 def _all_allow(listed: set[int], strings: list[gpp.Sections | None], vendor: int | None) -> bool:
-    """Return whether all listed sections are known, and Canada's and the US ones allow the use."""
+    """Return whether all listed sections are known, and those of Canada and the US allow use."""
     if not listed <= gpp.KNOWN:
         return False
     if gpp.TCF_CANADA in listed:

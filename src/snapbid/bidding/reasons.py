@@ -7,7 +7,7 @@ from snapbid.bidding.request import BidRequest
 
 
 class Reason(Enum):
-    """A reason for not bidding."""
+    """A reason for not bidding; its value is the label `outcome` in metrics."""
 
     __hash__ = object.__hash__  # a reason is counted per request, and Enum's own is a Python call
 

@@ -127,7 +127,7 @@ def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: 
 
 
 class _Asking(NamedTuple):
-    """A request to search for, with its SSP, snapshot and time."""
+    """A request to match, with its SSP, snapshot and time (epoch ms)."""
 
     request: BidRequest
     ssp: str
@@ -143,7 +143,7 @@ class _Asking(NamedTuple):
 
 
 def _furthest(verdict: _Verdict) -> int:
-    """Return how far a campaign got before a refusal."""
+    """Rank a refusal by how many of the matcher's rules come before it."""
     refusal, dimension = verdict
     return dimension if refusal == Refusal.REFUSED_TARGETING else _ORDER[refusal]
 
@@ -187,7 +187,7 @@ def sizes_of(imp: Imp) -> list[str]:
 
 
 def _rule_of_deals(ranks: list[int], imp: Imp, asking: _Asking) -> str:
-    """Return the rule by which deals refuse campaigns: the deals' floors if nothing else does."""
+    """Return DEAL_FLOOR if the deals' floors alone refuse the campaigns, else "deal terms"."""
     query = asking.query(asking.request)
     query.impression(with_open_deals(imp))
     verdicts = {query.explain(rank)[0] for rank in ranks}
@@ -203,7 +203,7 @@ def with_open_deals(imp: Imp) -> Imp:
 
 
 def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
-    """Apply the limits on creatives one by one; return the one that leaves no campaign."""
+    """Add the limits on creatives one by one; return the first that leaves no campaign."""
     query = asking.query(replace(asking.request, wlang=None, wlangb=None))
     if imp.native and NATIVE_REQUESTS.read(imp.native.request, imp.native.ver) is None:
         imp = replace(imp, native=None)  # an unreadable request takes no creative at all
@@ -239,7 +239,7 @@ def _without(limited: Any, dropped: dict[str, Any]) -> Any:
 
 
 def _some(campaigns: int) -> range:
-    """Return all ranks, or MOST_CAMPAIGNS at equal distances; ranks are in order of price."""
+    """Return all ranks, or at most MOST_CAMPAIGNS of them, spaced evenly over all prices."""
     return range(0, campaigns, -(-campaigns // MOST_CAMPAIGNS) or 1)
 
 

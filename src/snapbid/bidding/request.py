@@ -26,14 +26,14 @@ Enumerations: TypeAlias = list[Listed | None] | None
 
 
 class Format(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.10."""
+    """A size that a banner accepts (OpenRTB 2.6, 3.2.10)."""
 
     w: int | None = None
     h: int | None = None
 
 
 class Banner(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.6."""
+    """An impression's offer of a banner (OpenRTB 2.6, 3.2.6)."""
 
     w: int | None = None
     h: int | None = None
@@ -46,7 +46,7 @@ class Banner(Struct, gc=False):
 
 
 class DurFloors(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.35."""
+    """A floor for a range of durations (OpenRTB 2.6, 3.2.35)."""
 
     mindur: int | None = None
     maxdur: int | None = None
@@ -54,7 +54,7 @@ class DurFloors(Struct, gc=False):
 
 
 class Video(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.7; `protocol` is from OpenRTB 2.1."""
+    """An impression's offer of a video (OpenRTB 2.6, 3.2.7); `protocol` is from OpenRTB 2.1."""
 
     mimes: Texts = None
     minduration: int | None = None
@@ -82,7 +82,7 @@ class Video(Struct, gc=False):
 
 
 class Audio(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.8."""
+    """An impression's offer of an audio ad (OpenRTB 2.6, 3.2.8)."""
 
     mimes: Texts = None
     minduration: int | None = None
@@ -101,8 +101,10 @@ class Audio(Struct, gc=False):
 
 
 class Native(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.9; `request` is text, or an object as some exchanges send it
-    (`native_request`)."""
+    """An impression's offer of a native ad (OpenRTB 2.6, 3.2.9).
+
+    `request` is JSON text, or an object as some exchanges send it; see `native_request`.
+    """
 
     request: Any = None
     ver: Text = None
@@ -112,7 +114,7 @@ class Native(Struct, gc=False):
 
 
 class Deal(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.12."""
+    """A deal offered for an impression (OpenRTB 2.6, 3.2.12)."""
 
     id: Text = None
     bidfloor: float | None = None
@@ -125,14 +127,14 @@ class Deal(Struct, gc=False):
 
 
 class Pmp(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.11."""
+    """The deals offered for an impression (OpenRTB 2.6, 3.2.11)."""
 
     private_auction: Flag = None
     deals: list[Deal] | None = None
 
 
 class Qty(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.31."""
+    """How many impressions one impression stands for (OpenRTB 2.6, 3.2.31)."""
 
     multiplier: float | None = None
 
@@ -144,14 +146,14 @@ class PrebidExt(Struct, gc=False):
 
 
 class ImpExt(Struct, gc=False):
-    """`imp.ext` of OpenRTB 2.5: a field that 2.6 moved into `imp`."""
+    """`imp.ext`: a field that OpenRTB 2.6 moved into `imp`, and Prebid Server's extension."""
 
     rwdd: Flag = None
     prebid: PrebidExt | None = None
 
 
 class Imp(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.4."""
+    """An impression, the ad space on offer (OpenRTB 2.6, 3.2.4)."""
 
     id: Text = None
     banner: Banner | None = None
@@ -169,13 +171,13 @@ class Imp(Struct, gc=False):
 
 
 class Publisher(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.15."""
+    """The publisher of a site, an app or a screen (OpenRTB 2.6, 3.2.15)."""
 
     id: Text = None
 
 
 class Site(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.13."""
+    """The website that shows the ad (OpenRTB 2.6, 3.2.13)."""
 
     domain: Text = None
     page: Text = None
@@ -186,7 +188,7 @@ class Site(Struct, gc=False):
 
 
 class App(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.14."""
+    """The app that shows the ad (OpenRTB 2.6, 3.2.14)."""
 
     bundle: Text = None
     cat: Texts = None
@@ -196,13 +198,13 @@ class App(Struct, gc=False):
 
 
 class Dooh(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.32."""
+    """The digital out-of-home screen that shows the ad (OpenRTB 2.6, 3.2.32)."""
 
     publisher: Publisher | None = None
 
 
 class Geo(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.19."""
+    """The location of a device, or a user's home (OpenRTB 2.6, 3.2.19)."""
 
     country: Text = None
     region: Text = None
@@ -213,13 +215,13 @@ class Geo(Struct, gc=False):
 
 
 class BrandVersion(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.30."""
+    """A browser or platform named by a user agent (OpenRTB 2.6, 3.2.30)."""
 
     brand: Text = None
 
 
 class UserAgent(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.29."""
+    """A structured user agent (OpenRTB 2.6, 3.2.29)."""
 
     browsers: list[BrandVersion] | None = None
     platform: BrandVersion | None = None
@@ -232,7 +234,7 @@ class DeviceExt(Struct, gc=False):
 
 
 class Device(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.18."""
+    """The device that shows the ad (OpenRTB 2.6, 3.2.18)."""
 
     ua: Text = None
     sua: UserAgent | None = None
@@ -252,25 +254,25 @@ class Device(Struct, gc=False):
 
 
 class Segment(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.22."""
+    """An audience segment of the user (OpenRTB 2.6, 3.2.22)."""
 
     id: Text = None
 
 
 class Data(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.21."""
+    """One data provider's segments of the user (OpenRTB 2.6, 3.2.21)."""
 
     segment: list[Segment] | None = None
 
 
 class Uid(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.28."""
+    """A user's id from one source (OpenRTB 2.6, 3.2.28)."""
 
     id: Text = None
 
 
 class Eid(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.27."""
+    """A user's extended ids from one source (OpenRTB 2.6, 3.2.27)."""
 
     source: Text = None
     uids: list[Uid] | None = None
@@ -284,7 +286,7 @@ class UserExt(Struct, gc=False):
 
 
 class User(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.20."""
+    """The user of the device (OpenRTB 2.6, 3.2.20)."""
 
     id: Text = None
     buyeruid: Text = None
@@ -296,14 +298,14 @@ class User(Struct, gc=False):
 
 
 class Dsa(Struct, gc=False):
-    """The Digital Services Act's object (IAB DSA Transparency, "Bid request")."""
+    """Transparency that the Digital Services Act requires (IAB DSA Transparency, "Bid request")."""
 
     dsarequired: Enumeration = None
     pubrender: Enumeration = None
 
 
 class RegsExt(Struct, gc=False):
-    """`regs.ext` of OpenRTB 2.5: fields that 2.6 moved into `regs`."""
+    """`regs.ext`: fields of `regs` that OpenRTB 2.5, or some senders, put here."""
 
     coppa: Flag = None
     gpc: Flag = None
@@ -315,7 +317,7 @@ class RegsExt(Struct, gc=False):
 
 
 class Regs(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.3; `gpc` is Global Privacy Control."""
+    """The regulations that apply (OpenRTB 2.6, 3.2.3); `gpc` is Global Privacy Control."""
 
     coppa: Flag = None
     gpc: Flag = None
@@ -328,7 +330,10 @@ class Regs(Struct, gc=False):
 
 
 class BidRequest(Struct, gc=False):
-    """OpenRTB 2.6, 3.2.1. After `decode`, `id` and each `imp[].id` are non-empty text."""
+    """A bid request (OpenRTB 2.6, 3.2.1).
+
+    After `decode`, `id` and each `imp[].id` are non-empty text.
+    """
 
     id: Text = None
     imp: list[Imp] | None = None
@@ -427,7 +432,7 @@ def _required(value: Text, path: str, body: bytes) -> str:
 
 
 def _missing(path: str, body: bytes) -> BadRequest:
-    """Build the error for a missing field, which points out a wrong letter case."""
+    """Build the error for a missing field; say so if its name is in the wrong letter case."""
     rule = "is required and may not be empty"
     if _INDEX.sub("[]", path) in misspelt_in(body, BidRequest):
         rule = "is required, but its name is in the wrong letter case"

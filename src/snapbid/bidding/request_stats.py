@@ -48,7 +48,7 @@ class RequestTotals(msgspec.Struct):
 class RequestStats:
     """Request statistics of one SSP in this worker, between two writes to Redis.
 
-    `counts`: what the bid path counts for every request; the others concern only some requests.
+    `counts` is kept by the bid path for every request; the rest concerns only some requests.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class RequestStats:
         return self.counts.take_samples(wanted)
 
     def test(self, request: BidRequest) -> None:
-        """Record a test request."""
+        """Record the ids of a test request and of its impressions."""
         if len(self.tested) < MAX_TESTS:
             imps = [str(imp.id) for imp in request.imp or ()]
             self.tested.append((str(request.id), imps[:MAX_TESTS]))

@@ -151,7 +151,7 @@ class CatalogSnapshot:
     def refuse(self, rank: int, shard: int, cost: int) -> None:
         """Record that a shard refused a bid of the campaign at this cost (nano-USD).
 
-        Once every shard has refused what a single impression costs, the campaign stops bidding
+        Once every shard has refused the cost of a single impression, the campaign stops bidding
         altogether.
         """
         refused = self.refused.get(rank)

@@ -59,7 +59,7 @@ def _fields(struct: type[Struct]) -> _Fields:
 
 
 def _struct_of(annotation: msgspec.inspect.Type) -> type[Struct] | None:
-    """Return the struct of a field, of its items, or among its alternatives."""
+    """Return the struct in a field's type, which may be a list or a union, or None."""
     if isinstance(annotation, msgspec.inspect.StructType):
         return annotation.cls
     if isinstance(annotation, msgspec.inspect.ListType):

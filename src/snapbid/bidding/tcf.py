@@ -105,7 +105,7 @@ def _vendors(bits: Bits, vendor: int, ranges: Callable[[Bits, int], bool]) -> bo
 
 
 def _integer_ranges(bits: Bits, vendor: int) -> bool:
-    """Read NumEntries and that many 16-bit ids or ranges, as `_vendors` does."""
+    """Read NumEntries and that many 16-bit ids or ranges; return whether one includes `vendor`."""
     included = False
     for _ in range(bits.take(12)):
         is_range = bits.take(1)
@@ -118,7 +118,10 @@ def _integer_ranges(bits: Bits, vendor: int) -> bool:
 
 
 def _fibonacci_ranges(bits: Bits, vendor: int) -> bool:
-    """Read NumEntries and that many ids or ranges, each relative to the one before."""
+    """Read NumEntries and that many ids or ranges; return whether one includes `vendor`.
+
+    Ids are in Fibonacci code, each relative to the one before.
+    """
     included, last = False, 0
     for _ in range(bits.take(12)):
         is_range = bits.take(1)

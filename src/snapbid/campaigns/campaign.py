@@ -41,7 +41,7 @@ class Budget(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Transparency(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An entity that applied user parameters, and those that it applied (IAB's DSA extension)."""
+    """An entity that applied user parameters, with the parameters' codes (IAB's DSA extension)."""
 
     domain: str
     dsaparams: tuple[int, ...] = ()
@@ -60,9 +60,9 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     """One advertisement, with its markup in `adm` or, if it is native, in `native`.
 
     `duration` is in seconds, `bitrate` (of video and audio) in kbit/s; `w` and `h` are in pixels.
-    `language`: a language tag in lower case. From AdCOM's lists (OpenRTB 2.6, 5.2 ff.): `apis`, the
-    API frameworks that it needs; `type`, a banner's ad type; `delivery`, delivery methods of video
-    and audio.
+    `language` is a language tag in lower case. Three fields have codes from AdCOM's lists (OpenRTB
+    2.6, 5.2 ff.): `apis` are the API frameworks that the creative needs, `type` is a banner's ad
+    type, and `delivery` are the delivery methods of video and audio.
     """
 
     id: str

@@ -38,8 +38,8 @@ EXPECTED: Final = (
 class _JsonReader:
     """A JSON decoder with exact numbers.
 
-    After each value, `repeated` has the keys repeated in an object, and `characters` the length of
-    the value.
+    After each value, `repeated` lists the keys that an object repeats, and `characters` is the
+    length of the value's JSON.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class _JsonReader:
         raise ValueError(f"{name} is not a JSON number")
 
     def value(self, text: str, start: int) -> tuple[Any, int]:
-        """Decode the value at `start`; return it and where it ends. Raises ValueError."""
+        """Decode the value at offset `start`; return it and its end offset. Raises ValueError."""
         self.repeated.clear()
         try:
             value, end = self._decoder.raw_decode(text, start)
@@ -142,7 +142,7 @@ def _syntax(error: json.JSONDecodeError) -> str:
 
 
 def _unlike(beginning: bytes) -> str | None:
-    """Identify the kind of a file that is not JSON by its beginning; None if it may be JSON."""
+    """Describe a file that cannot be JSON, judging by its beginning; None if it may be JSON."""
     for magic, name in OTHERS.items():
         if beginning.startswith(magic):
             return name
@@ -163,7 +163,7 @@ def _unlike(beginning: bytes) -> str | None:
 
 
 def _unlike_lines(line: bytes) -> str | None:
-    """Identify the kind of a file by its first line; None if it may be JSON Lines."""
+    """Describe a file whose first line cannot begin JSON Lines; None if it may be JSON Lines."""
     if line == b"{":
         return "is one JSON document over several lines, and not named .json"
     return "is an array, and not named .json" if line.startswith(b"[") else None
@@ -223,7 +223,7 @@ def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign,
 
 
 def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines; an overlong line is cut off."""
+    """Yield lines with their numbers; an overlong line is truncated."""
     most = _most_bytes() + 1
     for line in count(1):
         raw = part = source.readline(most)

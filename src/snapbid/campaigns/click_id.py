@@ -43,7 +43,7 @@ _MASKED: Final = slice(13, 25)  # time and auction
 
 
 class Click(NamedTuple):
-    """What a click id contains. `person`: the hash of a person's id in the bid request, or 0."""
+    """The contents of a click id; `person` is the hash of an id in the bid request, or 0."""
 
     campaign: int
     creative: bytes
@@ -56,7 +56,8 @@ class Click(NamedTuple):
 class ClickKey:
     """A key that signs click ids and masks persons; `number` identifies it among the valid keys.
 
-    `keys`: three SipHash keys derived from the secret: two for the signature, one for the mask.
+    `keys` is the concatenation of three SipHash keys derived from the secret: two for the signature
+    and one for the mask.
     """
 
     def __init__(self, number: int, secret: bytes) -> None:
@@ -66,14 +67,14 @@ class ClickKey:
         self.keys = blake2b(secret, digest_size=48, person=b"snapbid clicks").digest()
 
     def make(self, click: Click) -> str:
-        """Make a click id."""
+        """Encode a click as a signed click id, with the person masked."""
         content = _LAYOUT.pack(_VERSION << 4 | self.number, *click)
         if click.person:
             content = content[:-8] + _PERSON.pack(click.person ^ self._mask(content))
         return urlsafe_b64encode(content + self._signature(content)).decode()
 
     def read(self, content: bytes, signature: bytes) -> Click | None:
-        """Return the click; None if it was not signed with this key."""
+        """Decode the content of a click id; None if it was not signed with this key."""
         if not compare_digest(signature, self._signature(content)):
             return None
         click = Click(*_LAYOUT.unpack(content)[1:])
@@ -90,7 +91,7 @@ class ClickKey:
 
 
 def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
-    """Read a click id; None if it is not one of ours. `keys`: the valid keys, by number."""
+    """Decode a click id; None unless it is signed with one of `keys`, the valid keys by number."""
     if len(text) != LENGTH or not text.isascii():
         return None
     try:

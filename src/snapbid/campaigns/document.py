@@ -148,7 +148,7 @@ def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
 
 
 def _assets(creative: Creative) -> Creative:
-    """Move a native creative's assets to `native`, in whichever form they are written."""
+    """Return a creative; a native one gets its assets in `native`, from `adm` if necessary."""
     if creative.media != "native":
         return creative
     native = creative.native or read_response(creative.adm, (), Mistakes())
@@ -167,9 +167,9 @@ def _assets(creative: Creative) -> Creative:
 def _creative(**fields: Any) -> Creative:
     """Build a creative, with the fields derived from its markup and other fields (contract 2).
 
-    A banner's ad type is derived from its markup if it is not stated; so are the fields that VAST
-    states. A video is skippable if it has the skip button's attribute, and has the attribute if it
-    is skippable.
+    Unstated fields are derived: a banner's ad type from its markup, the fields of video and audio
+    from VAST. A video with the skip button's attribute is skippable, and a skippable video gets
+    that attribute.
     """
     creative = Creative(**fields)
     if creative.media == "banner":

@@ -49,8 +49,8 @@ _IGNORED: Final = re.compile("[\u00ad\u034f\u180b-\u180d\u200b\u2060\ufe00-\ufe0
 def host(url: str) -> str | None:
     """Return the host of a URL or of a bare domain, in normal form; None if there is none.
 
-    A host longer than `MAX_TEXT` bytes counts as none, as does one that does not end within
-    `MAX_AUTHORITY` characters.
+    Returns None also for a host that is longer than `MAX_TEXT` bytes, or does not end within the
+    first `MAX_AUTHORITY` characters.
     """
     url = url.strip()
     match = _AUTHORITY.match(url, 0, MAX_AUTHORITY)

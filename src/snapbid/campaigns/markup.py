@@ -60,7 +60,8 @@ END: Final = "-->]]>'>\"></script></style>"
 class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     """The position of a macro in markup; `line` is counted from 1.
 
-    `element`, `attribute` and `parameter`: the names of what contains the macro, in lower case.
+    `element`, `attribute` and `parameter` are the lower-case names of the element, the attribute
+    and the URL parameter that contain the macro, if any.
     """
 
     macro: str
@@ -81,7 +82,7 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """Find macros for ids from requests in places where percent-encoding does not protect."""
+    """Find macros for auction and impression ids where percent-encoding does not make them safe."""
     if "{{" not in text or _FROM_REQUEST.search(text) is None:
         return []
     return [
@@ -124,7 +125,7 @@ class _Places:
         attribute: str | None = None,
         parameter: str | None = None,
     ) -> None:
-        """Record this position for all macros in a text."""
+        """Record the given position for all macros in a text."""
         for mark in _MARK.finditer(text) if _OPEN in text else ():
             number = int(mark[1])
             macro, line = self._places[number].macro, self._places[number].line

@@ -5,7 +5,7 @@ ifa 38400000-8cf0-11bd-b23e-10b96e40000d    the same; required for an id that is
 buyeruid 4711                               `user.buyeruid`
 user acme 4711                              `user.id` in requests of an SSP and its variants
 eid adserver.example 4711                   an extended id from a source
-hash 0123456789abcdef                       what `snapbid audience hash` printed for an id
+hash 0123456789abcdef                       the output of `snapbid audience hash` for an id
 """
 
 import re
@@ -50,10 +50,10 @@ class _LineError(ValueError):
 def read_members(
     lines: Iterable[bytes], key: PersonKey, families: Mapping[str, str]
 ) -> Iterator[int]:
-    """Yield the hash of each line, skipping blank lines and lines that begin with #.
+    """Yield the hash of the id on each line, skipping blank lines and lines that begin with #.
 
     `families` maps SSPs to canonical ids. Raises MemberError at the end if any line is not an id,
-    and at once if the file is of another kind.
+    and at once if the file is compressed or UTF-16.
     """
     wrong: dict[str, list[int]] = {}
     for number, line in enumerate(lines, 1):
@@ -87,7 +87,7 @@ def in_hex(member: int) -> str:
 
 
 def _member(line: bytes, key: PersonKey, families: Mapping[str, str]) -> int | None:
-    """Return the hash of a line; None if it is blank or a comment. Raises _LineError."""
+    """Return the hash of a line's id; None for a blank line or comment. Raises _LineError."""
     text = _text(line)
     if not text or text[0] == "#":
         return None
@@ -119,7 +119,10 @@ def _text(line: bytes) -> str:
 
 
 def _advertising_id(id: str, otherwise: str | None) -> str:
-    """Check an advertising id. `otherwise`: the error unless it is a UUID; None allows any id."""
+    """Return an advertising id if it is valid, otherwise raise _LineError.
+
+    `otherwise` is the error for an id that is not a UUID; None admits such ids.
+    """
     if not is_member_id(id):
         raise _LineError(NOBODY)
     if not _UUID.fullmatch(id) and not _DIGITS.fullmatch(folded(id)):

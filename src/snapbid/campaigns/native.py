@@ -69,7 +69,7 @@ class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def kinds(*, title: bool, video: bool, images: Iterable[int], data: Iterable[int]) -> int:
-    """Build a mask of asset kinds; `images` and `data` are the types of such assets."""
+    """Build a mask of asset kinds; `images` and `data` are the types of image and data assets."""
     mask = TITLE * title | VIDEO * video
     for kind in images:
         mask |= 1 << _FIRST_IMAGE + min(max(kind, 1), _IMAGE_TYPES) - 1

@@ -66,14 +66,14 @@ def _check_image(value: Any, at: Path, mistakes: Mistakes) -> Any:
 
 
 def _add_type(image: Fields) -> str:
-    """Build the rule for an image without a type."""
+    """Build the message about an image without a type."""
     rule = 'is required: add "type": 3 for the main image, "type": 1 for an icon'
     w, h = image.get("w"), image.get("h")
     return f"{rule}; this one has {shown(w)}x{shown(h)} pixels" if w and h else rule
 
 
 def _add_data_type(datum: Fields) -> str:
-    """Build the rule for a data asset without a type."""
+    """Build the message about a data asset without a type."""
     rule = (
         'is required: add "type": 2 for a description, "type": 1 for who sponsors it,'
         ' "type": 12 for the text of a button, or another of Native 1.2, 7.4'
@@ -108,7 +108,7 @@ NATIVE: Final = object_of(
 
 
 def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
-    """Read a native response; None if there are mistakes."""
+    """Parse a native response; if it has mistakes, report them and return None."""
     try:
         response = json.loads(text)
     except ValueError as error:
@@ -164,8 +164,10 @@ def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
 
 
 def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> None:
-    """Convert a `jstracker` to event trackers; it must be the address of a script, or markup that
-    only loads scripts and pixels.
+    """Convert a `jstracker` to event trackers.
+
+    It must be the address of a script, or markup that only loads scripts and pixels; any other
+    `jstracker` is dropped with a warning.
     """
     markup = script if isinstance(script, str) and size(script) <= MAX_URL else ""
     if is_address(markup):
@@ -194,7 +196,7 @@ _SAME: Final = ("link", "imptrackers", "eventtrackers", "privacy")
 
 
 def _only(value: Any, names: tuple[str, ...]) -> Any:
-    """Drop fields that a `native` object does not have, such as `ext`."""
+    """Keep only the named fields of an object, dropping others such as `ext`."""
     if not isinstance(value, dict):
         return value
     return {name: value[name] for name in names if value.get(name) is not None}

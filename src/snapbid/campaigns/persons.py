@@ -37,7 +37,7 @@ _MACRO: Final = re.compile(r"(\{\{.*\}\}|\$\{.*\}|%%.*%%|\[.*\]|<.*>)\Z", re.DOT
 
 
 class PersonKey:
-    """The key of the hashes, derived from the warehouse's secret."""
+    """The key that hashes persons' ids, derived from the warehouse's secret."""
 
     def __init__(self, secret: bytes) -> None:
         self.key = blake2b(secret, digest_size=16, person=b"snapbid persons").digest()

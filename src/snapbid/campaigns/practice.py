@@ -108,7 +108,7 @@ def _line(text: str, position: int) -> str:
 
 
 class _HttpReader(HTMLParser):
-    """Finds the resources that a page loads over HTTP; links load nothing."""
+    """Finds the resources that markup loads over HTTP; links are ignored, as they load nothing."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -152,7 +152,7 @@ def check_macros(text: str, language: Language, at: Path, mistakes: Mistakes) ->
 
 
 def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
-    """Yield each unfilled macro: its position, the macro, and what to do."""
+    """Yield each macro that nobody fills in: its position, its text, and the warning."""
     if "%%" in text:
         for macro in _AD_SERVER.finditer(text):
             is_click = "click" in macro[0].lower()
@@ -180,7 +180,7 @@ def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
 
 
 def _instead(name: str) -> str:
-    """Suggest our own macro in place of a cache-busting one."""
+    """Suggest `{{cachebuster}}` in place of a cache-busting macro; return "" for others."""
     plain = name.lower().strip("%")
     return ", here {{cachebuster}}" if plain.startswith(_TIMES) else ""
 
@@ -198,7 +198,7 @@ def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mist
 
 
 def _texts(native: NativeAd) -> Iterator[tuple[str, str, bool]]:
-    """Yield each text but the video: its path, the text, and whether it is loaded."""
+    """Yield each text but the video: its path, the text, and whether it is a URL to load."""
     yield "link.url", native.link.url, False
     for index, url in enumerate(native.link.clicktrackers):
         yield f"link.clicktrackers[{index}]", url, True

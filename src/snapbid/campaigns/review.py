@@ -146,7 +146,7 @@ def _decoded(text: str) -> Any:
 
 
 def _native_texts(value: Any, at: Path) -> Iterator[tuple[Path, str, Language]]:
-    """Yield the texts of assets. Two fields may have VAST; any other text may be a URL."""
+    """Yield (path, text, language) for each text in a native creative; all but VAST may be URLs."""
     values = [(value, at)]  # a stack: it may be nested deeply
     while values:
         value, at = values.pop()

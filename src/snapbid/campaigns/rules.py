@@ -23,7 +23,7 @@ formatted to report a mistake."""
 
 
 class Mistakes(list[CampaignMistake]):
-    """The mistakes in a document, any of which makes it invalid; `warnings` do not."""
+    """The mistakes that make a document invalid, and the `warnings`, which do not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def object_of(
     required: tuple[str, ...] = (),
     together: Together | None = None,
 ) -> Check:
-    """Build a check of objects with these fields, which returns the object that `build` makes.
+    """Build a check of objects with the fields of `checks`, which returns the result of `build`.
 
     `build` gets the fields that are present as keyword arguments. `together`: a rule about several
     fields.

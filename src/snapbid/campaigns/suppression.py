@@ -64,16 +64,16 @@ def user_name(user: str, family: str) -> str:
 
 
 def event_name(id: str, product: str = "") -> str:
-    """Return the name that is hashed for an id in a product's events; by default, in all events."""
+    """Return the name to hash for an id in a product's events; without a product, in all events."""
     return f"id {product}\0{folded(id) if is_unique(id) else id}"
 
 
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
     """Return the names that are hashed for an id in a product's event.
 
-    The id is suppressed if any of them is. `identifies` is None for a field outside the catalog.
-    The id then has a name in this product and, if no two persons can share it, a name in all
-    products.
+    The id is suppressed if any of these names is. `identifies` is None for a field outside the
+    catalog. The id then has a name in this product and, if no two persons can share it, a name in
+    all products.
     """
     own, everywhere = event_name(id, product), event_name(id)
     if identifies is not None:

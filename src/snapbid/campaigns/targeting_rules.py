@@ -41,7 +41,7 @@ _ENTRY_RULES: Final = {
 
 
 def _check_of(dimension: Dimension) -> Check:
-    """Build the check of a dimension's two lists."""
+    """Build the check of a dimension's `include` and `exclude` lists."""
     normalise, is_text = NORMALISE[dimension.name], dimension.kind == "text"
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:

@@ -36,7 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
-    """Return the rule for strings that a value breaks; None if it breaks none."""
+    """Return the rule for strings that a value breaks; None if the value is a valid string."""
     if not isinstance(value, str):
         return f"must be a string, found {shown(value)}"
     if not value:
@@ -78,7 +78,7 @@ def check_advertiser(value: Any, at: Path, mistakes: Mistakes) -> str | None:
 def markup(longest: int, language: Language | None = None) -> Check:
     """Build a check of text that may have macros.
 
-    If `language` is given, every macro must be safe where it is in markup of that language.
+    If `language` is given, every macro must be at a safe position in markup of that language.
     """
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
@@ -99,7 +99,7 @@ def markup(longest: int, language: Language | None = None) -> Check:
 
 
 def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
-    """Report the macros in markup that are in places where percent-encoding does not protect."""
+    """Report each macro in markup whose position makes it unsafe despite percent-encoding."""
     for place in unprotected(text, language):
         rule = f"has {{{{{place.macro}}}}} where percent-encoding does not protect it: {place}"
         report(mistakes, at, f"{rule}, line {place.line} of the text")
@@ -181,7 +181,7 @@ def _decimal(value: object) -> Decimal | None:
 
 
 def integral(value: object) -> object:
-    """Turn `300.0` into 300, since JSON does not distinguish the two."""
+    """Turn `300.0` into 300, which JSON does not distinguish; return other values unchanged."""
     number = _decimal(value) if isinstance(value, float | Decimal) else None
     if number is not None and abs(number) <= MAX_INTEGER and number == int(number):
         return int(number)

@@ -3,7 +3,7 @@
 A document is refused if it is not VAST or no player plays it: text that is not XML, a different
 root or version, no ad, an ad without exactly one of `InLine` and `Wrapper`, a wrapper without a
 URL, an inline ad without media. Any other deviation from VAST only causes a warning (`vast_form`),
-with its line. Elements are matched by their names as written, whatever their namespace, as players
+with its line. Elements are matched by their names as written, regardless of namespace, as players
 do.
 
 The parser is expat, hardened against hostile documents: a document type declaration is refused
@@ -67,12 +67,12 @@ class MediaFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vast(msgspec.Struct, frozen=True):
-    """What a document says about the ads that are played: the ads of a pod, or else the first ad.
+    """The facts about the ads that a player plays: the ads of a pod, or else the first ad.
 
-    Facts missing from the markup, such as a wrapper's media, are None or empty. `seconds`: the
-    duration; `apis`: the API frameworks that the document needs. Texts with line numbers:
-    `untimed`, why a linear ad has no readable duration; `insecure`, what is loaded over HTTP;
-    `warnings`, deviations from VAST.
+    Facts missing from the markup, such as a wrapper's media, are None or empty. `seconds` is the
+    duration; `apis` are the API frameworks that the document needs. Three fields hold messages with
+    line numbers: `untimed` says why a linear ad has no readable duration, `insecure` lists elements
+    that are loaded over HTTP, and `warnings` lists deviations from VAST.
     """
 
     version: str
@@ -153,7 +153,7 @@ class _Builder:
 
 
 class _Ad:
-    """What a document says about one ad."""
+    """The facts about one ad of a document."""
 
     __slots__ = ("files", "is_in_pod", "is_wrapper", "overlays", "seconds", "skip_offset")
 
@@ -170,7 +170,10 @@ class _Ad:
         return None if self.is_wrapper else bool(self.files)
 
     def needed(self) -> list[int]:
-        """Return the API frameworks that the ad's files need; empty if any file needs none."""
+        """Return the API frameworks that the ad's files need; empty if any file needs none.
+
+        An ad without files needs those of its overlays, by the same rule.
+        """
         apis = [file.api for file in self.files] if self.files else self.overlays
         return [] if None in apis else [api for api in apis if api is not None]
 
@@ -184,7 +187,7 @@ class _VastReader:
         self._untimed: Remark | None = None
 
     def result(self) -> Vast:
-        """Return what the document says about the ads that are played. Raises VastError."""
+        """Return the facts about the ads that a player plays. Raises VastError."""
         root = self._root
         version = self._version()
         ads = [self._ad(ad) for ad in root.all("Ad")]
@@ -363,7 +366,7 @@ def _found(node: Node, name: str) -> str:
 
 
 def _has_address(wrapper: Node) -> bool:
-    """Return whether a wrapper has the ad's address; some ad servers use its VAST 1 name."""
+    """Return whether a wrapper has the address of its ad, in the element of VAST 2 or of VAST 1."""
     uris = [*wrapper.all("VASTAdTagURI"), *wrapper.all("VASTAdTagURL")]
     return any(each.text.strip() for uri in uris for each in (uri, *uri.all("URL")))
 
@@ -376,7 +379,7 @@ def _framework(node: Node, mime: str) -> int | None:
 
 
 def _insecure(root: Node) -> list[Remark]:
-    """Find what is loaded over HTTP: all addresses except those of clicks."""
+    """Find elements with an `http:` address, except the destinations of clicks."""
     found, nodes = [], [root]
     while nodes:
         node = nodes.pop()

@@ -14,9 +14,9 @@ UNCOUNTED: Final = "the advertiser will count no impression of this ad"
 
 
 class Node:
-    """An element: its name as written, the lines of its tags, and its own text.
+    """An XML element: its name as written, the lines of its tags, its text and its children.
 
-    The text excludes that of the children. `namespace`: the namespace of its name, empty for none.
+    `text` excludes the text of children; `namespace` is "" if the element has none.
     """
 
     __slots__ = ("attributes", "children", "end", "line", "name", "namespace", "text")

@@ -99,9 +99,9 @@ def trimmed(written: str) -> str:
 
 
 def region(country: str, code: str) -> str | None:
-    """Normalise a region: `usa-ca` for country `USA` and `CA`, `us-ca` or `USA-CA`.
+    """Normalise a region code: in country `USA`, `CA`, `us-ca` and `USA-CA` become `usa-ca`.
 
-    `country` is alpha-3. A prefix of the region that names the same country is dropped.
+    `country` is alpha-3. Returns None for a blank code.
     """
     code = trimmed(code)
     prefix, dash, rest = code.partition("-")
@@ -113,8 +113,8 @@ def region(country: str, code: str) -> str | None:
 def category(written: str) -> str | None:
     """Normalise a category of a site or app: `iab-3-1`, ` IAB 3-1` and `IAB03_1` become `IAB3-1`.
 
-    Categories of other taxonomies lose their case and white space. Returns None for a text with
-    several categories.
+    Categories of other taxonomies are converted to upper case without white space. Returns None for
+    a text with several categories.
     """
     normal = taxonomies.spelled(written if written.isascii() else mapped(written))
     return _short(normal) if normal and normal.count("IAB") < 2 else None
@@ -200,9 +200,7 @@ def _audience(value: object) -> str | None:
 
 
 def _placement(value: object) -> str | int | None:
-    """Normalise a video placement (2.6 `plcmt`, else `placement`), or `n` and a native placement
-    type.
-    """
+    """Normalise a video placement (2.6 `plcmt`, else `placement`) or a native one, such as `n1`."""
     match = _NATIVE_PLACEMENT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return _video_or_named(value)

@@ -35,12 +35,12 @@ class Lookups(Protocol):
 class Index:
     """A campaign index in memory; `suspend` affects only this process.
 
-    A campaign is identified by its rank, in order of falling price, then id. An overlay hides the
+    Campaigns are identified by rank, in order of descending price, then id. An overlay hides the
     base's campaigns that it replaces or that were deleted; its own campaigns rank after the base's.
     """
 
     def __new__(cls, source: Any, overlay: Any = None) -> Self:
-        """Open an index, and any overlay, in these buffers. Raises ValueError for other data."""
+        """Open an index and, if given, its overlay. Raises ValueError for any other data."""
     def __len__(self) -> int:
         """Return the number of ranks, including hidden campaigns."""
     def targets(self, dimension: int) -> bool: ...
@@ -110,7 +110,7 @@ class Query:
         not bid on this one.
         """
     def allow(self, left_s: float, processor_s: float) -> None:
-        """Limit the search to this much time and processor time, from now on."""
+        """Limit the rest of the search to `left_s`, and to `processor_s` of processor time."""
     def has_time(self) -> bool:
         """Return whether any of the time allowed is left."""
     def next(self) -> tuple[int, int, int] | None:
@@ -136,10 +136,11 @@ class Query:
     def counts(self) -> dict[str, int]:
         """Counts of what the search has examined in the base so far.
 
-        `blocks`: the blocks of campaigns searched. `candidates`: the campaigns in these blocks that
-        passed the filters made of rows of bits: `rows` single ones, and `flats` groups of them.
-        `verified`: the candidates that also passed the `groups` with lists of ranks; only these
-        were checked against the other rules. `postings`: the rows and lists in flats and groups.
+        `blocks` counts the blocks of campaigns searched, and `candidates` the campaigns in these
+        blocks that passed the filters made of rows of bits. `rows` counts the filters with a single
+        row, `flats` those with several rows, and `groups` those that have lists of ranks.
+        `verified` counts the candidates that passed the groups, too; only these campaigns were
+        checked against the other rules. `postings` counts the rows and lists in flats and groups.
         """
 
 @final

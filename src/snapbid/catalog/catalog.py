@@ -70,7 +70,7 @@ class EventConfig(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The head of a catalog file: everything in it but the index of campaigns."""
+    """The head of a catalog file: everything in the file except the index of campaigns."""
 
     ssps: dict[str, tuple[str, int]]  # by descriptor: canonical id, and the descriptor's number
     rates: Rates
@@ -254,5 +254,5 @@ def map_file(path: Path) -> Mapped:
 
 
 def aligned(offset: int) -> int:
-    """Return the next offset at which a section may begin."""
+    """Round an offset up to the next one at which a section may begin."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT

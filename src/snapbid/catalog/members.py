@@ -1,8 +1,9 @@
 """The members of audiences, in immutable files beside the catalog (contract 12).
 
-The file holds a head (JSON) and the members that have changed since the base was made. The base is
-a separate file, named by the head. The publisher writes a new file and renames it over the old one;
-workers map both, so any number of them share a single copy. `_members` has the layout of a section.
+A member file holds a head (JSON) and the members that have changed since the base was made. The
+base is a separate file, named by the head. The publisher writes a new member file and renames it
+over the old one; workers map both files, so any number of them share a single copy. `_members` has
+the layout of a section.
 """
 
 import mmap

@@ -22,7 +22,7 @@ MANY: Final = 10_000  # campaigns, which take a while to store
 
 
 class _MistakesError(Exception):
-    """Nothing is imported. The message has no details, since PostgreSQL logs it for the COPY."""
+    """Aborts the import. The message has no details, since PostgreSQL logs it with the COPY."""
 
 
 @click.command(
@@ -39,10 +39,10 @@ def import_campaigns(file: str, strict: bool) -> None:
     """Import campaigns, all or none; an existing id is replaced.
 
     A FILE named .json has an array or one object; any other, and - for stdin, is JSON Lines, with
-    up to millions of lines. Mistakes name line, field and rule. So do warnings, which do not
+    up to millions of lines. Mistakes and warnings name line, field and rule. Warnings do not
     prevent the import. They are about markup that deviates from its standard or serves badly, and
-    about campaigns that can never bid, for instance because they have ended, or name an audience or
-    product that does not exist.
+    about campaigns that can never bid, for instance because they have ended, or that name an
+    audience or product that does not exist.
     """
     import gc
 

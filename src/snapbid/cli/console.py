@@ -84,7 +84,7 @@ def day(text: str) -> date:
 
 
 def running(settings: Settings) -> dict[str, str] | None:
-    """Return the settings of the embedded instance running in SNAPBID_HOME, None if none is."""
+    """Return the settings of the embedded instance running in SNAPBID_HOME; None without one."""
     from snapbid.embedded.home import running_env
     from snapbid.embedded.process import EmbeddedError
 
@@ -186,7 +186,7 @@ def in_warehouse(
     *args: P.args,
     **more: P.kwargs,
 ) -> T:
-    """Run `work` on a connection to the warehouse; the audit trail names this command."""
+    """Run `work` on a warehouse connection; the audit trail attributes changes to this command."""
     dsn = database_url(load(os.environ))
     context = click.get_current_context()
 

@@ -12,7 +12,7 @@ from snapbid.cli.shell import ShellGroup
 
 @click.group(cls=ShellGroup)
 def events() -> None:
-    """Server events."""
+    """Server events: replay dead letters."""
 
 
 @events.command("replay", examples=["snapbid events replay"])

@@ -53,9 +53,9 @@ def forget(
     kept, so that later events of this person are stored empty, and frequency caps do not recognise
     the user. Prints a receipt as JSON.
 
-    A user id identifies a person only within a product or at an SSP. It is forgotten where it is
-    known, and where --product and --ssp say. Device ids, click ids and hashes are forgotten
-    everywhere.
+    A user id identifies a person only within a product or at an SSP. Name these with --product and
+    --ssp, unless the id is known in only one of them. Device ids, click ids and hashes are
+    forgotten everywhere.
     """
     import asyncio
     import secrets

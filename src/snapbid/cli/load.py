@@ -372,7 +372,7 @@ def _access(
 
 
 def _with_subject(token: str) -> tuple[str, str]:
-    """Return a token with its SSP; the target checks the signature."""
+    """Return a token's SSP and the token; the target verifies the signature later."""
     import jwt
 
     from snapbid.loadtest.options import OptionError

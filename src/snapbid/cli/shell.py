@@ -1,4 +1,4 @@
-"""Command classes whose help shows full summaries, and examples."""
+"""Command classes whose help shows examples, and summaries in full."""
 
 from collections.abc import Sequence
 from typing import Any

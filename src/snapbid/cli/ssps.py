@@ -31,7 +31,7 @@ def ssp() -> None:
     help="Apply the new canonical id to open days as well (a UTC day closes at 02:00 of the next).",
 )
 def ssp_add(descriptor: str, canonical: str | None, open_days: bool) -> None:
-    """Register an SSP, or change a registered one's canonical id from the next day on."""
+    """Register an SSP, or change a registered SSP's canonical id from the next day on."""
     from snapbid.warehouse import registry
 
     with console.refusing(registry.RegistryError):
@@ -98,7 +98,7 @@ def ssp_set(
 def _access(
     networks: tuple[str, ...], rate: str | None
 ) -> tuple[tuple[Network, ...] | None, int | Literal["any"] | None, list[str]]:
-    """Parse --allow and --qps into the values to set, None if unchanged, and the mistakes."""
+    """Parse --allow and --qps; return both values (None: keep the present one) and mistakes."""
     mistakes: list[str] = []
     allow: tuple[Network, ...] | None = None
     if networks == (ANY,):

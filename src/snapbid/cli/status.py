@@ -94,7 +94,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
 
 
 def _store(data: dict[str, Any], name: str) -> str:
-    """Describe a store: up, unavailable or read-only."""
+    """Describe a store's state: up, unavailable, unknown, or refusing writes."""
     has = [risk["severity"] for risk in data["risks"] if risk["store"] == name]
     if data[name] and "readonly" in has:
         return "refuses writes"

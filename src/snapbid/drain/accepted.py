@@ -1,4 +1,4 @@
-"""Compares the events that were accepted with those that are stored, for the self-audit.
+"""Compares accepted events with stored events, for the self-audit.
 
 Workers count the events they acknowledge, by minute of receipt and product (queues/queue.py). The
 drain subtracts the events that get no row: repeats, conflicts and dead letters. All other counted
@@ -86,14 +86,18 @@ class AcceptedEvents:
     async def _fetch_stored(
         self, connection: asyncpg.Connection, minutes: Iterable[Minute]
     ) -> Counter[Minute]:
-        """Count stored events in the hours that have any of these minutes."""
+        """Count the stored events by minute and product, in all hours with any of these minutes."""
         stored = Counter[Minute]()
         for hour in sorted({minute // 60 for minute, _ in minutes}):
             stored.update(await comparison.count_events(connection, hour))
         return stored
 
     async def _drop(self, stored: Collection[Minute], now: int) -> None:
-        """Drop the counts of past minutes, once all of their events are stored."""
+        """Drop the counts of old minutes.
+
+        A minute's count is dropped after COMPARED minutes if all its events are `stored`, otherwise
+        after DIFFERING minutes. `now`: the current minute since 1970.
+        """
         for number, look in self._before.items():
             gone = [
                 f"{minute} {product}"

@@ -1,7 +1,7 @@
 """`snapbid ledger adopt`: make the ledger in Redis the warehouse's own; empty it if it is foreign.
 
 A former ledger of this warehouse, or a restored copy of its own ledger, keeps its data. Before
-campaigns with a budget bid, the drain adds what was spent elsewhere in the meantime (confirm.py).
+campaigns with a budget bid, the drain adds the spend counted elsewhere meanwhile (confirm.py).
 Holds no longer wait for notices that the processes registered in the ledger may have spooled,
 since none of these processes is running.
 

@@ -1,4 +1,4 @@
-"""Derives from events who is in an audience, and to whom a product must not advertise.
+"""Derives audience members from events, and persons to whom a product must not advertise.
 
 Both facts are stored in the transaction that stores the events, so each event counts once, however
 often it is repeated. The order of arrival does not matter: the time of an event decides (contract
@@ -205,7 +205,7 @@ async def remove(connection: asyncpg.Connection, id: str) -> bool:
 async def _fill(
     connection: asyncpg.Connection, number: int, audience: Audience, rows: Sequence[EventRow]
 ) -> None:
-    """Count, for this audience only, the events stored before it was defined."""
+    """Count a page of events stored before the audience was defined, for this audience only."""
     suppression = await persons.fetch_suppression(connection)
     kept = [
         row

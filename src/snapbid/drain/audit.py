@@ -1,20 +1,20 @@
 """The self-audit (contract 11): compares figures that are kept twice, and publishes differences.
 
-    counters    each counter of the ledger, and what the warehouse has absorbed of it
+    counters    the ledger's counters, and their values that the warehouse has absorbed
     reports     the absorbed counters, and the rows of the report tables
     campaigns   wins, CPMs and impressions of all SSPs, and of all campaigns, by day
     budgets     a campaign's spend according to the ledger, and according to the warehouse
-    holds       open bids, and what their campaigns' budgets hold for them (holds.py)
+    holds       the cost of open bids, and the holds of their campaigns' budgets (holds.py)
     events      accepted events, and stored events (accepted.py)
-    conversions the conversions of a day, and the stored events that count for them
-    auctions    what the auction log records as counted, and the report tables (logged.py)
+    conversions the daily sums of conversions, and the stored events that they count
+    auctions    bids and notices in the auction log, and in the report tables (logged.py)
 
 Counts in transit make figures differ for a while. So a difference is reported only if two
 successive audits find it, and neither figure has reached the other's earlier value in between.
 Reports and absorbed counters are read in one snapshot, so nothing is in transit between them.
 
 `python -m snapbid.drain.audit` is a process beside each drain, which ends when its standard input
-closes. Only the one with the lease audits.
+closes. Only the process with the lease audits.
 """
 
 import asyncio
@@ -167,7 +167,7 @@ class Auditor:
     async def _budgets_of(
         self, known: Mapping[int, comparison.Spend], today: datetime.date
     ) -> AsyncIterator[Difference]:
-        """Compare the spend of some campaigns, and of all that differed at the last audit."""
+        """Compare the spend of the next campaigns, and of all that differed in the last audit."""
         numbers = self._next_of(sorted(known))
         states = await self._spend.states([*{*numbers, *self._differing & known.keys()}])
         self._differing = set()
@@ -201,7 +201,7 @@ class Auditor:
         return datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
 
     def _next_of(self, numbers: list[int]) -> list[int]:
-        """Return the campaigns whose turn it is."""
+        """Return the next CAMPAIGNS of these campaign numbers, in turn; all if there are fewer."""
         if len(numbers) <= CAMPAIGNS:
             return numbers
         start = bisect_left(numbers, self._next_campaign) % len(numbers)
@@ -211,9 +211,9 @@ class Auditor:
 
 
 class _Paced:
-    """A comparison that counts many rows, and so runs during `SHARE` of the time only.
+    """A slow comparison, run so rarely that it takes at most `SHARE` of the time.
 
-    In between, its last result stands.
+    Calls in between return the last result.
     """
 
     def __init__(
@@ -236,9 +236,10 @@ def _key(of: Difference) -> tuple[str, str]:
 
 
 def _lasts(before: Difference | None, now: Difference) -> bool:
-    """Return whether a difference was there before and counts in transit do not explain it.
+    """Return whether a difference was found before, and cannot be due to counts in transit.
 
-    For budgets, the warehouse's figure is read first, so that the ledger's is never the lower one.
+    Of a budget's two figures, the warehouse's is read first, so counts in transit never make the
+    ledger's figure the lower one.
     """
     if before is None:
         return False

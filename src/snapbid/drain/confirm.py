@@ -44,10 +44,11 @@ async def confirm(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> None:
-    """Mark budgets as restored in the runs of `states`, the states of this drain's shards.
+    """Add missing spend to budgets, then mark them as restored in this drain's shards.
 
-    `absorb` drains these shards once more. Raises ShardsUnavailableError if finding the
-    lost spend requires other shards that cannot be read or are not drained.
+    `states`: the states of these shards. `absorb` drains them once more. While another drain adds
+    missing spend, only shards that have lost none are marked. Raises ShardsUnavailableError if
+    finding the missing spend requires other shards that cannot be read or are not drained.
     """
     carried = all(state.is_carried for state in states.values())
     if not carried:
@@ -66,7 +67,7 @@ async def _carry_alone(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> bool:
-    """Add missing spend to budgets; return False while another drain does so."""
+    """Add missing spend to budgets; return False if another drain is doing so."""
     others = [shard for shard in shards if shard.number not in states]
 
     async def absorb_all() -> None:
@@ -93,10 +94,11 @@ async def _states_of(shards: Sequence[ShardCounters]) -> dict[int, ShardState]:
 
 
 async def _await_others(shards: Sequence[ShardCounters]) -> None:
-    """Wait until a round that began after this call has drained each shard.
+    """Wait until each shard has been drained by a round that began after this call.
 
-    The second round to finish from now on is such a round. Only changes of the recorded time count:
-    the clocks of two machines need not agree.
+    That is certain once two rounds have finished. Rounds are recognised by changes of the recorded
+    time, so the clocks of the machines need not agree. Raises ShardsUnavailableError after
+    OTHERS_S.
     """
     try:
         async with asyncio.timeout(OTHERS_S):
@@ -120,8 +122,8 @@ async def carry(
 ) -> None:
     """Add missing spend to the budgets, in the shards that may have lost it.
 
-    `absorb` drains the counters into the warehouse. Safe to repeat after a failure: what was added
-    is no longer missing. Raises SupersededError if a run other than those of `states` has begun.
+    `absorb` drains the counters into the warehouse. Safe to repeat after a failure: spend that was
+    added is no longer missing. Raises SupersededError if a run that is not in `states` has begun.
     """
     day = int(now // DAY_S)
     missing = await fence.spend_of_day(connection, day)
@@ -160,7 +162,7 @@ async def _add(
     day: int,
     added: Mapping[int, NanoSpend],
 ) -> None:
-    """Divide the spend over the shards that lost data, starting with those that were granted it."""
+    """Add spend in the shards that lost data, divided according to their unused grants."""
     lost = [n for n, state in enumerate(states) if not state.is_carried]
     shares: dict[int, list[tuple[int, int]]] = {}
     if len(lost) == 1:
@@ -182,7 +184,7 @@ async def _add(
 
 
 def _divided(amount: int, headroom: Sequence[int]) -> list[int]:
-    """Divide an amount over shards, first by their headroom, then the rest evenly."""
+    """Divide an amount over shards: fill their headroom in turn, then split the rest evenly."""
     shares = []
     for most in headroom:
         shares.append(min(amount, max(most, 0)))

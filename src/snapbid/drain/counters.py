@@ -30,7 +30,7 @@ START: Final = b"0"  # the cursor at the start of a scan, and at its end
 
 
 class SupersededError(Exception):
-    """Another drain has taken over, or the data in Redis was replaced: start over."""
+    """Another drain has taken over, or the data in Redis was replaced; the round starts over."""
 
 
 class ShardsUnavailableError(RedisError):
@@ -68,8 +68,8 @@ Check = Callable[[Sequence[CounterValue]], Awaitable[list[int]]]
 class ShardCounters:
     """The counters of one shard, read by one drain, which must call `claim` first.
 
-    `replicate` waits until replicas have the writes (Connections.replicate): a failover must not
-    roll back what the warehouse has absorbed.
+    `replicate` waits until replicas have the writes (Connections.replicate), so that a failover
+    cannot roll back counters that the warehouse has absorbed.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ShardCounters:
     # -- a round -----------------------------------------------------------------------------
 
     async def finish(self, taken_at: float) -> None:
-        """Record that all changes before a time (epoch s) are in the warehouse."""
+        """Record that all changes before `taken_at` (epoch s) are in the warehouse."""
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
 
     async def drained_at(self) -> object:
@@ -202,7 +202,10 @@ class ShardCounters:
         return await self.fetch_state()
 
     async def forget_processes(self) -> None:
-        """Clear the list of processes whose notices holds wait for; running ones register again."""
+        """Clear the list of processes whose notices holds wait for.
+
+        Running processes register again.
+        """
         await self._redis.delete(self._keys.processes)
 
     async def read_when_left(self, segment: str) -> int:

@@ -90,7 +90,7 @@ class Drain:
         self._lag = metrics.histogram("snapbid_drain_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Forget what is known of both stores; call before the first round and after failures."""
+        """Discard cached state of both stores; call before the first round and after failures."""
         self._sources.clear()
         self._fence.reset()
         self._is_own = False
@@ -105,7 +105,7 @@ class Drain:
     async def _each(
         self, shards: Iterable[ShardCounters], work: Callable[[ShardCounters], Awaitable[object]]
     ) -> dict[int, RedisError]:
-        """Apply `work` to each shard; return the errors of those that are unavailable."""
+        """Apply `work` to each shard; return the errors of unavailable shards, by number."""
         errors = {}
         for shard in shards:
             try:
@@ -118,9 +118,10 @@ class Drain:
     async def round(self, connection: asyncpg.Connection) -> int:
         """Absorb all changes so far in this drain's shards; return how many counters changed.
 
-        Raises the errors of Redis and the warehouse, SupersededError and UnrelatedStoresError: call
-        `begin` then. Raises IdleError if other drains have all shards, and ShardsUnavailableError
-        if only some shards are unavailable: the next round tries them again.
+        Raises the errors of Redis and the warehouse, SupersededError and UnrelatedStoresError;
+        after these, call `begin` before the next round. Raises IdleError if other drains have all
+        shards, and ShardsUnavailableError if some shards are unavailable; the next round tries
+        those again.
         """
         if not self._is_own:
             await own(connection, self._shards, is_known=self._was_own)
@@ -179,7 +180,7 @@ class Drain:
     ) -> tuple[int, dict[int, RedisError]]:
         """Call `_drain` for groups of shards, reading one group while another is written.
 
-        Return its results for all groups.
+        Return how many counters changed, and the errors of unavailable shards.
         """
         starts = range(0, len(shards), SUMMED)
         groups = iter([shards[start : start + SUMMED] for start in starts])
@@ -202,7 +203,7 @@ class Drain:
     async def _drain(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
-        """Absorb the changes of some shards, summed.
+        """Absorb the changes of a group of shards, batch by batch, and release their names.
 
         Return how many counters changed, and the errors of unavailable shards.
         """

@@ -111,14 +111,14 @@ class EventDrain:
         self._lag = metrics.histogram("snapbid_event_lag_seconds", LAGS)
 
     async def begin(self) -> None:
-        """Forget what was read from the streams."""
+        """Forget the requests read from the streams; the next round reads them again."""
         self._streams.forget()
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Drain what is queued, for a few seconds at most; return how many events were drained.
+        """Drain queued events, for about ROUND_S; return how many events were drained.
 
         Raises the errors of Redis and the warehouse; the round can then be repeated. Raises
-        IdleError if other drains have all streams, and ShardsUnavailableError if only some are
+        IdleError if other drains have all streams, and ShardsUnavailableError if some streams are
         unavailable.
         """
         streams = await self._streams.share(connection)
@@ -157,7 +157,11 @@ class EventDrain:
     async def _drain_or_put_back(
         self, connection: asyncpg.Connection, stream: EventStream, requests: Sequence[Waiting]
     ) -> int:
-        """Drain requests; put back those that fail on a healthy warehouse, as suspects."""
+        """Drain requests; return the number of events.
+
+        On failure, the requests are put back, and their products become suspects. Raises the
+        warehouse's error if it cannot store any event.
+        """
         products = {request.product for request in requests}
         try:
             count, unstored = await self._drain(connection, requests)
@@ -200,7 +204,7 @@ class EventDrain:
                 await transaction.rollback()
 
     async def _revise(self, connection: asyncpg.Connection) -> None:
-        """Flag cash-outs again, in pages; one that fails even alone keeps its flags."""
+        """Flag cash-outs again, in pages; a cash-out that fails even alone keeps its flags."""
         until = monotonic() + REVISE_S
         more = 1
         while more and monotonic() < until:
@@ -238,7 +242,7 @@ class EventDrain:
     ) -> tuple[int, Counter[str]]:
         """Store the events of requests, or dead-letter them.
 
-        Return the number of events, and the counts of those without a row, by minute and product.
+        Return the number of events, and how many of them got no row, by minute and product.
         """
         letters: list[DeadLetter] = []
         unstored = Counter[str]()
@@ -282,8 +286,8 @@ class EventDrain:
     ) -> tuple[list[EventRow], dict[str, EventRow]]:
         """Empty the events of forgotten persons.
 
-        Return all events, and the originals of the emptied ones by id. Holds off `forget` until the
-        transaction ends.
+        Return all events, and the originals of emptied events by id. Keeps `forget` from running
+        until the transaction ends.
         """
         await persons.hold_erasure(connection)
         mark = await persons.fetch_mark(connection)
@@ -305,7 +309,7 @@ class EventDrain:
     ) -> list[EventRow]:
         """Store rows in one transaction, and return the new ones.
 
-        Rows that are refused, or have failed often enough, are stored by halves.
+        A batch that is refused, or has failed often enough, is divided into halves.
         """
         if not rows:
             return []
@@ -376,7 +380,7 @@ def _sqlstate(error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why an event is not stored, without its values."""
+    """Describe why an event could not be stored, without quoting its values."""
     while isinstance(error, _CONNECTION_ENDED) and error.__context__ is not None:
         error = error.__context__
     name = type(error).__name__

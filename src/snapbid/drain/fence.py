@@ -11,7 +11,7 @@ Replaced data begins another run, so two ledgers never continue to count in the 
 the last batch that this ledger has read in A's run: R, or the value of R when that run ended; -1 if
 the ledger never had that run. Then
 
-    A > L    the ledger lacks what was absorbed: its data is older than the warehouse
+    A > L    the ledger lacks absorbed counts: its data is older than the warehouse
     D > A    the warehouse lacks counters whose names the ledger has removed: it is older
 
 In both cases all counters are marked as changed, so the drain reads and absorbs them again. This is
@@ -81,7 +81,7 @@ class Fence:
     async def pass_batch(
         self, connection: asyncpg.Connection, shard: int, batch: Batch, *, is_absorbed: bool
     ) -> None:
-        """Move on to the next batch. Unless `is_absorbed`, first record this batch as absorbed."""
+        """Move on to the next batch; if `batch` was not absorbed, record it as absorbed first."""
         epoch, _ = self._known[shard]
         if not is_absorbed:
             await fence.set_batch(connection, epoch, shard, batch)
@@ -120,7 +120,10 @@ def _read(state: ShardState) -> tuple[str, Batch]:
 async def _compare(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
 ) -> ShardState:
-    """Align the warehouse with the last batch that the ledger has read; return the new state."""
+    """Find out whether either store has older data; if so, have all counters absorbed again.
+
+    Returns the shard's state afterwards.
+    """
     absorbed = await fence.absorbed_batch(connection, state.epoch, shard.number)
     # A backup may predate the discovery that the ledger's data is older.
     await fence.outdate(connection, state.epoch, shard.number, state.outdated)
@@ -148,7 +151,10 @@ async def _compare(
 async def _outdate(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState, absorbed: int
 ) -> ShardState:
-    """Keep older data of the ledger from lowering figures, or from being counted twice."""
+    """Keep a shard with older data from lowering figures or counting twice; return its new state.
+
+    Marks all earlier runs as outdated, and the budgets as not restored.
+    """
     logger.warning(
         "fenced shard %(shard)d: the ledger's data is older than the warehouse's (batch"
         " %(absorbed)d absorbed, batch %(read)d last read); figures are kept, but newer bids"

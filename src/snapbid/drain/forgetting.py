@@ -50,8 +50,8 @@ class ConsentError(ForgetError):
 class Asked(NamedTuple):
     """The ids to forget, and the places where they identify a user.
 
-    A `user.id` belongs to an SSP, a user id in events to a product. If no place is named, the one
-    where the warehouse knows the id is used.
+    A `user.id` belongs to an SSP, a user id in events to a product. If no place is named, an id is
+    forgotten in the place where the warehouse knows it.
     """
 
     ids: Sequence[str]
@@ -155,7 +155,7 @@ async def _matches(
 
 
 def _sought(ids: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Divide ids into those with a single spelling and those to compare folded."""
+    """Divide ids into ids to compare as they are, and folded ids to compare in any spelling."""
     return [id for id in ids if not is_unique(id)], [folded(id) for id in ids if is_unique(id)]
 
 
@@ -211,7 +211,7 @@ async def _resolve(
 ) -> dict[str, list[Place]]:
     """Return the places where each id identifies a user, as far as the warehouse knows.
 
-    For an id that it does not know, these are the only product and the only SSP, if there is just
+    For an unknown id, these are the product, if there is only one, and the SSP, if there is only
     one. Raises ForgetError for ids known in several places.
     """
     names = frozenset[str]().union(*(match.names for match in matches))
@@ -302,9 +302,9 @@ def _hashes(key: PersonKey, where: Mapping[str, Iterable[Place]]) -> tuple[set[i
 
 
 def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
-    """Return the names of users in frequency caps that the ids may stand for.
+    """Return the names that users with these ids may have in frequency caps.
 
-    The names do not include a family of SSPs.
+    The names do not include the family of the SSP (`user_name` adds it).
     """
     return sorted(
         name

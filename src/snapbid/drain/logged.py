@@ -1,8 +1,8 @@
 """Compares the auction log with the reports, for the self-audit (contract 11).
 
-Whatever the log records as counted must be in the reports. The reverse cannot be required: rows
-reach the files minutes later, and other machines may have their own log, or none. The report of a
-difference names recent auctions that are in the log but not in the ledger.
+Every bid and notice that the log records as counted must be in the reports. The reverse need not
+hold: rows reach the files minutes later, and other machines may have their own log, or none. A
+difference is reported with recent auctions that are in the log but not in the ledger.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class LoggedAuctions:
         return lasting
 
     async def _counted(self, day: datetime.date) -> "LoggedDay | None":
-        """Count a day's rows; None if that fails. Count them again only if the files changed."""
+        """Return the counts of a day's rows, cached until its files change; None on failure."""
         try:
             from snapbid.auctionlog import daily, files
 
@@ -98,7 +98,10 @@ class LoggedAuctions:
         return self._read[day][1]
 
     async def _named(self, day: datetime.date, lacking: Lacking) -> Difference:
-        """Name auctions that the ledger does not have either, unless the files are gone by now."""
+        """Add to a difference the names of recent auctions that the ledger does not have either.
+
+        Returns it unchanged if there are none, or if the files are gone by now.
+        """
         from snapbid.auctionlog import daily
 
         kind, campaign, difference = lacking
@@ -125,7 +128,7 @@ class LoggedAuctions:
 def _lacking(
     day: datetime.date, logged: "LoggedDay", reported: dict[str, comparison.CampaignDay]
 ) -> Iterator[Lacking]:
-    """Yield the figures of which the log has more."""
+    """Yield the figures that are higher in the log than in the reports."""
     none = comparison.CampaignDay(0, 0, 0)
     figures = [
         ("bid", campaign, f"bids of {campaign}", bids, reported.get(campaign, none).bids)

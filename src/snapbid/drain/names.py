@@ -50,7 +50,7 @@ class CounterField(NamedTuple):
 
 @lru_cache(64)
 def parse_head(head: bytes) -> SegmentDay | None:
-    """Parse a name's run and day; None if malformed."""
+    """Parse the start of a name, its run and day; None if malformed."""
     if not _WHERE.fullmatch(head):
         return None
     segment, _, day = head.decode().rpartition(" ")
@@ -62,7 +62,7 @@ def parse_head(head: bytes) -> SegmentDay | None:
 
 @lru_cache(1 << 17)  # the same ones change again and again, in each shard
 def parse_field(field: bytes) -> CounterField | None:
-    """Parse a field; None if malformed."""
+    """Parse a field, such as `w:7`; None if malformed."""
     match = _FIELD.fullmatch(field)
     if not match:
         return None

@@ -9,7 +9,7 @@ The warehouse records the data set (epoch) of each shard, and so the number of s
 
 The drain takes over a moved ledger. It also takes over a new one, unless another drain is running,
 which may be using the warehouse's own ledger. The recorded spend is then added to the new ledger's
-budgets (confirm.py). A former ledger lacks what was spent since, and is refused until `snapbid
+budgets (confirm.py). A former ledger lacks the spend since then, and is refused until `snapbid
 ledger adopt` (adopt.py) makes it the warehouse's own again.
 """
 
@@ -34,8 +34,8 @@ async def own(
     """Make the ledger the warehouse's own.
 
     Raises UnrelatedStoresError if that is not allowed, and RedisError if no shard can be read, or
-    if some cannot and the others are new. `is_known`: this drain owned the ledger before its data
-    changed, and other drains may not have noticed the change.
+    if some shards cannot be read and the others have new data. `is_known`: this drain owned the
+    ledger before its data changed, and other drains may not have noticed the change.
     """
     states, error = await _states(shards)
     if not states:

@@ -1,7 +1,7 @@
 """Drains the workers' request statistics of SSPs from Redis into the warehouse, by day.
 
-A day is stored as it stands in Redis and replaces what was stored before, so draining it twice
-changes nothing. These are statistics, not accounting (operations/golive/store.py).
+A day is stored as it stands in Redis, in place of its earlier version, so draining it twice changes
+nothing. These are statistics, not accounting (operations/golive/store.py).
 """
 
 from collections.abc import Callable

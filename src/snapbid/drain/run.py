@@ -90,9 +90,9 @@ class Rounds(Protocol):
 
 
 class Duty(NamedTuple):
-    """A task of the drain: how to acquire its lease, and what the log calls it.
+    """A task of the drain; `acquire` acquires its lease, `name` is its name in the log.
 
-    Counters and events have no such lease: drains share them shard by shard (leases.py).
+    Counters and events have no sole lease: drains share them shard by shard (leases.py).
     """
 
     acquire: Callable[[asyncpg.Connection], Awaitable[bool]] | None
@@ -191,7 +191,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase, risk
 class Process:
     """Runs a duty's rounds whenever both stores are available and the lease is free.
 
-    `troubles` describes what prevents the rounds, by duty.
+    `troubles`: by duty, the problem that currently prevents its rounds.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ class Process:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _fail(self, store: str, error: Exception) -> None:
-        """Log once which store is unavailable, and pause a little longer each time."""
+        """Log that a store is unavailable, once per outage; pause, longer after each failure."""
         if isinstance(error, OUTDATED):
             if self._duty.quotes:  # one duty logs it for all
                 self._log("paused %(duty)s: %(problem)s", logging.WARNING, problem=NO_SCHEMA)
@@ -377,7 +377,10 @@ class Process:
         self._log("on standby for %(duty)s: another drain has the lease", logging.INFO)
 
     def _log(self, message: str, level: int, **fields: str) -> None:
-        """Log a message unless it was the last one logged, whatever its `reason`."""
+        """Log a message, unless it repeats the last one, apart from its `reason`.
+
+        A warning or error is also recorded in `troubles`; other messages clear the duty's entry.
+        """
         fields["duty"] = self._duty.name
         text = message % fields
         without_reason = message % (fields | {"reason": ""})

@@ -1,4 +1,4 @@
-"""The event streams of this drain: those of its share of the shards, and leftovers.
+"""The event streams of this drain: the streams of its share of the shards, and leftovers.
 
 A ledger that had more shards leaves streams behind, and servers that have not been restarted may
 still write to them. Leftover stream N is drained together with stream N modulo the number of
@@ -59,7 +59,7 @@ class EventStream:
         self.forget()
 
     def forget(self) -> None:
-        """Scan the stream again from its start."""
+        """Forget all requests read, so the next `look` scans the stream again from its start."""
         self._turns: dict[str, deque[Waiting]] = {}  # the next product comes first
         self._entries: dict[bytes, set[Waiting]] = {}  # entry -> its requests not drained yet
         self._last: bytes | None = None
@@ -72,12 +72,12 @@ class EventStream:
     async def read(
         self, first: bytes = b"-", last: bytes = b"+"
     ) -> Sequence[tuple[bytes, Mapping[bytes, bytes]]]:
-        """Read the ids and fields of the oldest entries between two ids."""
+        """Read the ids and fields of the oldest entries between two ids, up to ENTRIES."""
         entries: Any = await self._redis.xrange(self._keys.events, first, last, count=ENTRIES)
         return list(entries)
 
     async def remove(self, ids: Sequence[bytes]) -> None:
-        """Remove entries that still exist."""
+        """Remove entries from the stream, by id; unknown ids are ignored."""
         await self._redis.xdel(self._keys.events, *ids)
 
     async def look(self) -> None:
@@ -111,7 +111,7 @@ class EventStream:
     async def take(self, events: int, apart: Collection[str] = ()) -> list[Waiting]:
         """Take requests with about `events` events in total.
 
-        They come from each product in turn, except those in `apart`.
+        Takes from each product in turn, leaving out the products in `apart`.
         """
         taken: list[Waiting] = []
         left, size = events, 0
@@ -169,8 +169,9 @@ class EventStream:
     async def finish(self, requests: Sequence[Waiting], unstored: Mapping[str, int]) -> None:
         """Remove requests that were taken and drained.
 
-        `unstored`: by minute, how many of their events got no row. These are first subtracted from
-        the accepted events, so that the self-audit never expects too many.
+        `unstored`: how many of their events got no row, by the field that counts them
+        (`queue.name_minute`). First subtracts these from the counts of accepted events, so that the
+        self-audit never expects too many.
         """
         for minute, count in unstored.items():
             await self._redis.hincrby(self._keys.accepted, minute, -count)
@@ -192,7 +193,7 @@ class EventStream:
 
 
 class EventStreams:
-    """The event streams of a ledger with `shards` shards; `share` returns those of this drain."""
+    """The event streams of a ledger; `share` returns the streams that this drain works on."""
 
     def __init__(self, redis: Redis, shards: int) -> None:
         self._redis = redis
@@ -221,14 +222,14 @@ class EventStreams:
         return [stream for stream in streams if stream.number % count in mine]
 
     def forget(self) -> None:
-        """Scan all streams again from their start."""
+        """Have all streams scanned again from their start."""
         for stream in (*self._streams, *self._leftovers):
             stream.forget()
 
     def note(self, drained: Sequence[EventStream], errors: Mapping[int, RedisError]) -> None:
         """Record at the end of a round which streams could not be read.
 
-        Raises RedisError if none could, ShardsUnavailableError if only some could.
+        Raises RedisError if none could be read, ShardsUnavailableError if only some could.
         """
         own = {stream.number for stream in drained if stream.number < len(self._streams)}
         of_own = {number: error for number, error in errors.items() if number in own}

@@ -1,7 +1,7 @@
 """Suspends creatives that an SSP keeps rejecting for their content (contract 11).
 
-The ledger's counters of such losses are absorbed into rows of creative_rejection, exactly once. A
-round sums these rows by creative, and removes them in the same transaction.
+The ledger counts rejections, and the drain absorbs these counts into rows of creative_rejection,
+exactly once. A round sums these rows by creative, and removes them in the same transaction.
 """
 
 import logging

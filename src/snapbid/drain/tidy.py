@@ -47,7 +47,7 @@ async def _tidy_segment(
     source: int,
     today: datetime.date,
 ) -> bool:
-    """Remove a run's past days; return whether it has counters left."""
+    """Remove the counters of a run's past days; return whether the run has counters left."""
 
     async def check(counters: Sequence[CounterValue]) -> list[int]:
         return await absorb.differing(connection, source, counters)

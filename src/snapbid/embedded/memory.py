@@ -9,7 +9,7 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 def usable() -> int:
-    """Return the usable memory in bytes."""
+    """Return how many bytes of memory this process and its children may use."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(machine, *_limits(_CGROUP, Path("/proc/self/cgroup")), machine)
 

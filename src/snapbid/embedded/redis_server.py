@@ -60,7 +60,7 @@ def record(data: Path, server: RedisServer) -> None:
 
 
 def _written_by(data: Path) -> tuple[int, int] | None:
-    """Return the release that wrote the data, or the oldest that may have; None without data."""
+    """Return the release that wrote the data, or the oldest possible one; None without data."""
     try:
         match = re.match(r"(\d+)\.(\d+)", (data / RECORD).read_text())
     except FileNotFoundError:

@@ -52,7 +52,7 @@ class UpError(RuntimeError):
 
 
 def run(settings: Settings) -> int:
-    """Run until a signal arrives; return 0. If it cannot start, print the reason and return 1."""
+    """Run until a signal arrives; return 0. If starting fails, print the reason and return 1."""
     with Signals() as signals:
         try:
             with Home(settings.home) as home:

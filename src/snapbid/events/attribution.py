@@ -6,8 +6,8 @@ number of days after the click. Otherwise it is flagged: `click_expired` if it i
 its campaign advertises a different product. So a partner's events never count for another's
 campaign. An event without a click id counts for its person's last click before it. The person is
 the `client_user_id`, or the `anonymous_id` until an event has both: from then on the anonymous id,
-and its click, belong to the user. Placeholder ids identify nobody: without another id, an event
-counts only for a click that it names.
+and its click, belong to the user. A placeholder id identifies no person: without another id, an
+event counts only for a click that it names.
 
 The drain counts new events in the transaction that stores them, with their products locked. So each
 event counts once, and a drain that stores a person's next event sees the last click, even if
@@ -39,7 +39,7 @@ Ids = tuple[int | None, int | None]
 
 
 class Conversion(NamedTuple):
-    """The key of the sum that an event counts towards, and what it adds to that sum."""
+    """The key of the sum that an event counts towards, and the amounts that it adds."""
 
     key: ConversionKey
     added: ConversionSum
@@ -178,7 +178,7 @@ def _ids(key: PersonKey, rows: Sequence[EventRow]) -> list[Ids]:
 
 
 async def _begin(connection: asyncpg.Connection, ids: Sequence[Ids]) -> "Attribution":
-    """Build an attribution with the last clicks of these persons."""
+    """Build an attribution with the last clicks of the persons with these ids."""
     visitors = {visitor for _, visitor in ids if visitor is not None}
     alone = any(user is None and visitor is not None for user, visitor in ids)
     users = dict(await audiences.fetch_aliases(connection, visitors)) if alone else {}
@@ -190,7 +190,7 @@ async def _begin(connection: asyncpg.Connection, ids: Sequence[Ids]) -> "Attribu
 class Attribution:
     """Counts events one by one.
 
-    `last`: each person's last click; `sums`: what has been counted; `users`: the user behind each
+    `last`: each person's last click; `sums`: the counts so far; `users`: the user behind each
     anonymous id, if known.
     """
 
@@ -222,7 +222,10 @@ class Attribution:
         return None if is_later else self._add(row, before, person)
 
     def _person(self, row: EventRow, user: int | None, visitor: int | None) -> int | None:
-        """Return an event's person; if it has both ids, the anonymous one becomes the user's."""
+        """Return the person of an event; None if the event has no id of a person.
+
+        If it has both ids, the anonymous user's last click passes to the user.
+        """
         if visitor is None:
             return user
         if user is None:

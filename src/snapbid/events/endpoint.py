@@ -76,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_event_path(path: str) -> bool:
-    """Return whether a path is below `/v3/`; `EventEndpoints` answers unknown ones with 404."""
+    """Return whether a path is below `/v3/`; `EventEndpoints` answers unknown paths with 404."""
     return path.startswith(PREFIX)
 
 
@@ -170,7 +170,7 @@ class EventEndpoints:
         return await handler(sent, key, PLAIN if plain else read_options(scope["headers"]))
 
     async def _admit(self, given: bytes) -> ApiKey:
-        """Return the request's key. Raises if it is unknown or over its rate."""
+        """Return a request's API key. Raises UnknownApiKey, RateExceeded or EventsUnavailable."""
         if self._keys is None:
             raise EventsUnavailable
         key = self._keys.find(given)
@@ -221,7 +221,7 @@ class EventEndpoints:
     async def _attribute(
         self, events: Sequence[EnrichedEvent], product: Product, now_ms: int
     ) -> Sequence[Counting]:
-        """Preview what events would count for: nothing while the warehouse is unavailable."""
+        """Preview the conversions of events; there are none while the warehouse is unavailable."""
         rows = [
             attribution.row_of(
                 event, product.name, now_ms, value_micros(document, enriched.document)
@@ -260,7 +260,7 @@ async def _within(asking: Awaitable[Refusal | None]) -> None:
 
 
 def read_options(fields: Iterable[tuple[bytes, bytes]]) -> RequestOptions:
-    """Read options from header fields (lower-case names), joining repeated ones (RFC 9110, 5.2)."""
+    """Read options from headers (lower-case names), joining repeated headers (RFC 9110, 5.2)."""
     test_modes, preferences = [], []
     for name, value in fields:
         if name == _TEST_MODE:

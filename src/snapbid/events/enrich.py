@@ -32,8 +32,9 @@ class QuoteSource(Protocol):
 
 
 class Enriched(NamedTuple):
-    """What enrichment adds to an event: `document` is `{geo, user_agent, amounts}`; `warnings` are
-    pairs of field and rule.
+    """The result of enriching an event.
+
+    `document` is `{geo, user_agent, amounts}`; `warnings` are pairs of field and rule.
     """
 
     document: dict[str, Any]
@@ -100,7 +101,7 @@ def _amounts(
 
 
 def to_usd(value: float, rate: Fraction) -> float | None:
-    """Convert an amount, rounding half-even to 6 decimals; None if it exceeds a double.
+    """Convert an amount, rounding half-even to 6 decimals; None on overflow.
 
     A float counts as its shortest decimal form: 0.1 is a tenth.
     """

@@ -217,8 +217,10 @@ class Examination:
                 to[key] = stored
 
     def _judge_unknown(self, parent: str, path: str, key: str, value: Any) -> values.Verdict:
-        """Return the rule that an unknown field breaks, nested content aside, and its stored
-        form."""
+        """Return the rule that an unknown field breaks (or None), and the field's stored form.
+
+        The content of an object or list is not checked here.
+        """
         kept = parent in ("context", _PRIVACY)
         if (kept and key.lower() in personal.PLAINTEXT_KEYS) or personal.is_plaintext(key, value):
             return "plaintext_pii", None
@@ -259,7 +261,7 @@ _INFINITE: Final = object()
 
 
 def _printable(key: str) -> str:
-    """Format a key for findings; a partner's own key might itself be personal data."""
+    """Format a key for findings; replace an unusual key, which may itself be personal data."""
     return key if _PRINTABLE_KEY.fullmatch(key) else _REDACTED_KEY
 
 
@@ -273,7 +275,7 @@ def _shown(path: Iterable[str | int]) -> str:
 def _normalise(value: Any) -> Any:
     """Normalise the numbers in an unknown field's value; return `_INFINITE` if one is infinite.
 
-    An integer may be an id, and is kept to its last digit.
+    Integers may be ids, so all their digits are kept.
     """
     if value is None or isinstance(value, str | int):
         return value

@@ -41,9 +41,10 @@ class EventPlan(NamedTuple):
 def read(raw: bytes, decode: Decode, product: bytes, latest_ms: int) -> AcceptedEvent | None:
     """Read an event dated `latest_ms` or earlier; None if `examine` must decide.
 
-    `raw` is UTF-8 without the escapes of `strict_json.SUSPECT`. The canonical envelope loses the
-    colon of a repeated key but keeps those within strings, so if both have as many colons, no key
-    occurs twice. Nulls would be lost too, so events with nulls are not tried.
+    `raw` is UTF-8 without the escapes of `strict_json.SUSPECT`. Encoding the event again drops
+    repeated keys and their colons, but keeps colons within strings. So if `raw` and the canonical
+    envelope have the same number of colons, no key occurs twice. Nulls would be dropped too, so
+    events with nulls are left to `examine`.
     """
     if raw.find(b"null") >= 0:  # faster than `in`
         return None
@@ -103,7 +104,7 @@ def _numbers_check(names: tuple[str, ...]) -> Check:
 
 
 def _mapping_check(name: str, stored_form: Callable[[str], str | None]) -> Check:
-    """Make a check that replaces a value with its stored form; None breaks the rule."""
+    """Make a check that replaces a value with its stored form; it fails if that form is None."""
 
     def check(context: Any) -> bool:
         given = getattr(context, name)
@@ -124,7 +125,7 @@ def _stored_hash(text: str) -> str | None:
 
 
 def _group_check(group: str, checks: tuple[Check, ...]) -> Check:
-    """Make a check that applies others to an object within the context."""
+    """Make a check that applies the given checks to an object within the context."""
 
     def check(context: Any) -> bool:
         inner = getattr(context, group)

@@ -85,7 +85,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def leaf(self) -> str:
-        """The last part of the path, which is the amount's key in `enrichment`."""
+        """The last part of the path; an amount in `enrichment` is stored under this key."""
         return self.path.rpartition(".")[2]
 
 

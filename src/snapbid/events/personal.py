@@ -83,10 +83,10 @@ def is_unhashed(text: str) -> bool:
 
 
 def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | None, str]]:
-    """Yield each id of a person in a context, as (what it identifies, id).
+    """Yield each possible id of a person in a context, as (kind of id, id).
 
-    These are the values of fields that have an id in any event of the catalog, and all texts
-    outside the catalog's fields; what such a text identifies is unknown (None).
+    These are the texts in fields that hold an id in any event of the catalog, and all texts in
+    fields outside the catalog, for which the kind is None.
     """
     if isinstance(value, dict):
         for key, member in value.items():

@@ -97,7 +97,7 @@ class FieldFinding(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class RejectedEvent(Struct, frozen=True):
-    """A rejected event of a batch."""
+    """A rejected event of a batch: its position, error code, name if known, and violations."""
 
     index: int
     code: str

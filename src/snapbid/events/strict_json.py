@@ -94,7 +94,7 @@ def _is_longer(body: bytes, limit: int) -> bool:
 
 @cache
 def _row(limit: int) -> type[msgspec.Struct]:
-    """Define a struct of the first elements of an array, and one more."""
+    """Define a struct for an array's first `limit` elements, and one more."""
     fields = [(f"e{index}", Raw, Raw(b"")) for index in range(limit + 1)]
     return defstruct("Row", fields, array_like=True, gc=False)
 
@@ -102,8 +102,8 @@ def _row(limit: int) -> type[msgspec.Struct]:
 def is_large(text: bytes) -> bool:
     """Return whether a text is larger than one event may be.
 
-    Its commas and opening brackets bound the number of its values. Those within strings also count,
-    since excluding them would take as long as decoding the text.
+    Its commas and opening brackets bound the number of its values. Commas and brackets within
+    strings also count, since excluding them would take as long as decoding the text.
     """
     if is_long(text):
         return True

@@ -64,7 +64,7 @@ class _EventReader:
         self._has_escapes = ESCAPE in body
 
     def read(self, raw: bytes | Raw) -> AcceptedEvent | Examination:
-        """Read one event of a batch, examining it only if the fast path does not take it.
+        """Read one event, examining it only if the fast path does not take it.
 
         Raises Malformed.
         """

@@ -1,17 +1,18 @@
 """The client's own counts of acknowledged requests, which the report must match.
 
 Requests that were sent but never answered may or may not be in the report, so they are counted
-separately. Without such requests, both sides must be equal; otherwise the report must lie within
-the bounds that these requests allow.
+separately. If every request was answered, the accounts and the report must be equal; otherwise the
+report must lie within the bounds that the unanswered requests allow.
 """
 
 from msgspec import Struct
 
 
 class Account(Struct):
-    """One SSP's counts; `cpm_micros` is the sum of the wins' costs.
+    """One SSP's counts; `cpm_micros` is the sum of the wins' CPMs, in micro-USD.
 
-    `maybe_…`: how much unanswered requests, and the rounding of converted prices, may add.
+    The `maybe_…` fields bound how much unanswered requests, and the rounding of converted prices,
+    may add.
     """
 
     bids: int = 0

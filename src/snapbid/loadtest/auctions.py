@@ -32,7 +32,7 @@ class ReplayError(ValueError):
 
 
 class Auction(NamedTuple):
-    """A request without its id; `counts` is False for test traffic (contract 4)."""
+    """A bid request, split around its id; `counts` is False for test traffic (contract 4)."""
 
     before: bytes
     after: bytes
@@ -42,7 +42,7 @@ class Auction(NamedTuple):
 
 
 class AuctionSource:
-    """Cycles through the auctions, giving each an id that is unique across runs."""
+    """Cycles through the auctions; each request gets an id that is unique across runs."""
 
     def __init__(self, auctions: Sequence[Auction]) -> None:
         self._auctions = auctions
@@ -95,7 +95,7 @@ def _auction(request: dict[str, Any], ssp: str, target: str, rates: Rates, numbe
 
 
 def read_recording(path: Path) -> list[tuple[str | None, dict[str, Any]]]:
-    """Read SSPs and requests from a JSON Lines file: a recording, or bare bid requests.
+    """Read (SSP id, bid request) pairs from a JSON Lines file; bare bid requests have no SSP.
 
     Raises ReplayError.
     """

@@ -5,7 +5,7 @@ from html import escape
 
 
 def number(value: float) -> str:
-    """Format a number as HTML, to three digits and with thousands separators: 12,345 or 26.1."""
+    """Format a number as HTML; if rounding changed the number, hovering shows it in full."""
     text = rounded(value)
     if float(text.replace(",", "")) == value:
         return text
@@ -13,7 +13,7 @@ def number(value: float) -> str:
 
 
 def rounded(value: float) -> str:
-    """Format a number as an integer if it is 100 or more, else with two or three digits."""
+    """Format a number with thousands separators; below 100, round it to two or three digits."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return (
@@ -28,7 +28,7 @@ def rounded(value: float) -> str:
 def table(
     name: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], note: str = ""
 ) -> str:
-    """Render a section with a table. Cells are already HTML; the first in a row is its heading.
+    """Render a section with a table. Cells must be HTML; the first cell of a row is its heading.
 
     On a phone each row becomes a list, labelled with the columns' names.
     """

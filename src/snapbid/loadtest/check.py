@@ -115,7 +115,7 @@ class ImpLimits(NamedTuple):
 
 
 class RequestLimits(NamedTuple):
-    """A request's requirements on its answer."""
+    """The requirements that a bid request sets for its answer."""
 
     imps: dict[str, ImpLimits]
     blocked_categories: frozenset[str]
@@ -132,7 +132,7 @@ _openrtb_decoder: Final = msgspec.json.Decoder(ReceivedResponse)
 
 
 def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
-    """Collect a request's requirements on its answer."""
+    """Collect the requirements that a bid request sets for its answer."""
     currency = _currency(request.cur, rates)
     unit = 1 if currency in (None, "USD") else rates.usd[currency]
     return RequestLimits(
@@ -205,7 +205,7 @@ def _quantity(request: BidRequest, imp: Imp) -> Fraction | int:
 
 
 def _pods(imp: Imp) -> Iterator[tuple[str, str]]:
-    """Yield the pods by medium: a video and an audio pod are distinct even with the same id."""
+    """Yield (medium, pod id) pairs: a video and an audio pod may have the same id."""
     if imp.video is not None:
         yield from (("video", id) for id in _texts([imp.video.podid]))
     if imp.audio is not None:
@@ -244,10 +244,11 @@ def parse(body: bytes, *, ours: bool = True) -> ReceivedResponse | BrokenRule:
 def check(
     response: ReceivedResponse, auction: str, limits: RequestLimits, *, ours: bool = True
 ) -> BrokenRule | None:
-    """Return the first rule that an answer breaks. `auction` must not need escaping in a URL.
+    """Return the first rule that an answer breaks, or None.
 
-    With `ours`, the notification URLs must be those of document 2. Other bidders may omit a media
-    type or size if the impression leaves no choice, and markup if their win notice returns it.
+    `auction` is the auction's id, which must not need escaping in a URL. With `ours`, the
+    notification URLs must be those of document 2. Other bidders may omit a media type or size if
+    the impression leaves no choice, and markup if their win notice returns it.
     """
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")
@@ -279,7 +280,7 @@ def check(
 
 
 def _complete(bid: ReceivedBid, imp_limits: ImpLimits) -> None:
-    """Fill in a media type or size that the impression dictates; if markup is missing, `nurl`."""
+    """Fill in media type and size if the impression allows only one, and `nurl` as the markup."""
     if not bid.mtype and len(imp_limits.blocked_attributes) == 1:
         (bid.mtype,) = imp_limits.blocked_attributes
     if bid.w is bid.h is None and len(imp_limits.sizes) == 1:
@@ -293,10 +294,10 @@ def price_micros(bid: ReceivedBid) -> int:
 
 
 def cost_micros(bid: ReceivedBid, limits: RequestLimits) -> tuple[int, int]:
-    """Return bounds on the cost of a thousand such wins, in micro-USD.
+    """Return lower and upper bounds on the cost of a thousand wins at this price, in micro-USD.
 
-    The bounds differ because converted prices are rounded. An impression that stands for several
-    (`quantity`) costs that many times its price.
+    The bounds differ because converted prices are rounded. The impression's `quantity` multiplies
+    the cost.
     """
     price, unit = price_micros(bid), limits.usd_per_unit
     quantity = limits.imps[bid.impid].quantity
@@ -366,7 +367,7 @@ def _check_blocks(bid: ReceivedBid, limits: RequestLimits) -> BrokenRule | None:
 def _check_pods(
     bid: ReceivedBid, imp_limits: ImpLimits, seen: set[tuple[str, str, str]]
 ) -> BrokenRule | None:
-    """Check that no advertiser has two impressions of a pod; add this bid's to `seen`."""
+    """Check that no advertiser has two bids in a pod; add this bid's advertisers to `seen`."""
     own = {(*pod, domain.lower()) for pod in imp_limits.pods for domain in bid.adomain}
     if not seen.isdisjoint(own):
         return BrokenRule("pod", f"{bid.adomain} has two impressions of a pod")

@@ -19,7 +19,7 @@ HEAD_END: Final = b"\r\n\r\n"
 
 
 class CallListener(Protocol):
-    """Notified exactly once of how a call ended; `now` is the perf_counter time (s)."""
+    """Receives one notification per call, when it ends; `now` is a perf_counter time (s)."""
 
     def answered(self, call: "Call", status: int, body: bytes, now: float) -> None: ...
 
@@ -41,7 +41,8 @@ class Manner(Enum):
 class Call:
     """A request, the listener to notify when it ends, and that listener's own `context`.
 
-    `due` is when the request, or its second half, is scheduled.
+    `due` is the scheduled time (perf_counter) of the request, or of its second half once the first
+    half is sent.
     """
 
     __slots__ = ("context", "due", "listener", "manner", "wire")
@@ -174,7 +175,7 @@ def _chunked(rest: bytes) -> bytes | None:
 
 
 class LoadClient:
-    """`size` connections to one address; a call waits up to `patience_s` for one of them."""
+    """A pool of `size` connections to one address; calls wait up to `patience_s` for one."""
 
     def __init__(self, host: str, port: int, size: int, patience_s: float) -> None:
         self._host = host

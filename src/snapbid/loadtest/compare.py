@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> str:
-        """The difference between B and A, in percent of A."""
+        """The change from A to B in percent, "same", or "new" if A is 0."""
         if self.a == self.b:
             return "same"
         return f"{100 * (self.b - self.a) / self.a:+.1f}%" if self.a else "new"
@@ -59,7 +59,7 @@ def read(path: Path) -> LoadResult:
 
 
 def pairs(a: LoadResult, b: LoadResult) -> list[PhasePair]:
-    """Pair the phases that can be compared. Raises ResultError if there are none."""
+    """Pair the measured phases by name, or else by order. Raises ResultError if there are none."""
     measured_a, measured_b = ([phase for phase in run.phases if phase.measured] for run in (a, b))
     by_name = {phase.name: phase for phase in measured_b}
     found = [

@@ -96,7 +96,7 @@ class EventSender:
 
 
 def _wire(host: str, key: str, size: int, seed: int, now_ms: int) -> tuple[bytes, bytes]:
-    """Return head and body; the head states the body's length after numbers are filled in."""
+    """Return head and body; the Content-Length includes the numbers that `send` adds to ids."""
     body = events.encode(events.generate(size, seed, now_ms))
     length = len(body) + body.count(_IDS) * len(_NUMBER % 0)
     head = (

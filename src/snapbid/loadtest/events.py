@@ -73,7 +73,7 @@ def _value(field: Field, random: Random, now_ms: int, *, is_crypto: bool) -> Any
 
 
 def _text(name: str, random: Random) -> str:
-    """Return a new id for an id field, or a text of the usual length for any other."""
+    """Return a user agent, a new id for an id field, or a short text for any other field."""
     if name == "user_agent":
         return random.choice(_AGENTS)
     return f"{name[:-3]}-{random.getrandbits(64):016x}" if name.endswith("_id") else f"a {name}"
@@ -86,5 +86,5 @@ def _address(random: Random) -> str:
 
 
 def encode(events: Any) -> bytes:
-    """Encode as JSON with spaces, as a partner's serialiser does."""
+    """Encode events as JSON with spaces, as a partner's serialiser does."""
     return json.dumps(events).encode()

@@ -48,7 +48,7 @@ def junit(result: LoadResult) -> bytes:
 
 
 def _cases(result: LoadResult) -> Iterator[tuple[str, str, str, str]]:
-    """Yield each case: its phase and name, the problem ("" if none), and the problem's element."""
+    """Yield test cases: phase, name, problem ("" if none), and the XML tag for a problem."""
     tag = "skipped" if result.verdict.ok else "failure"
     for each in result.objectives:
         yield each.phase, each.objective, "" if each.met else f"found {each.value:g}", tag

@@ -90,7 +90,7 @@ class HungUpListener(MalformedListener):
 
 
 class SlowListener:
-    """Records requests sent in two halves; latency counts from the second."""
+    """Records requests sent in two halves; latency counts from when the second half was due."""
 
     def __init__(self, tally: Tally, bids: CallListener, judge: Judge) -> None:
         self._tally = tally

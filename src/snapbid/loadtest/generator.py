@@ -101,7 +101,7 @@ class Generator:
         self._stopped.set()
 
     async def open(self) -> None:
-        """Connect. Raises OSError if the target does not answer."""
+        """Connect, and start the pacer. Raises OSError if the target does not answer."""
         await self._client.open()
         await self._side_client.open()
         self._sweeper = asyncio.create_task(self._sweep())
@@ -124,8 +124,8 @@ class Generator:
     async def run(self, phase: Phase, watch: Watcher) -> PhaseCounts:
         """Send a phase's requests, and wait until all have ended.
 
-        Several times a second, call `watch` with the phase, the counts so far and the seconds since
-        its start.
+        Meanwhile, call `watch` several times a second with the phase, its counts so far and the
+        seconds since its start.
         """
         start = perf_counter() + SWEEP_S + 0.01  # by then the pacer has ticked again
         before = ClockReading.read()
@@ -168,7 +168,7 @@ class Generator:
         return RunCounts(self._accounts, self._notices.counts, sent)
 
     def _tick(self, now: float) -> float:
-        """Send what is due; return when to call it again."""
+        """Send all requests, notices and batches that are due; return the time of the next tick."""
         next_at = now + SWEEP_S
         schedule, bids = self._schedule, self._bids
         if schedule is not None and bids is not None:

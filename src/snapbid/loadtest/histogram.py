@@ -23,7 +23,7 @@ class LatencyHistogram(Struct):
     max_us: int = 0
 
     def record(self, seconds: float) -> None:
-        """Count a value, clamped to between 0 and an hour."""
+        """Count a latency in seconds, clamped to between 0 and one hour."""
         value = int(seconds * 1e6)
         if value > self.max_us:
             self.max_us = value = min(value, MAX_US)
@@ -46,7 +46,7 @@ class LatencyHistogram(Struct):
         return self.percentiles([percent])[0]
 
     def percentiles(self, percents: Iterable[float]) -> list[float]:
-        """Return several percentiles in one pass; `percents` must ascend."""
+        """Return several percentiles, in ms, in one pass; `percents` must be in ascending order."""
         values: list[float] = []
         buckets = iter(sorted(self.buckets.items()))
         bucket, seen = -1, 0

@@ -40,17 +40,17 @@ class Ready(Struct, tag=True):
 
 
 class RunPhase(Struct, tag=True):
-    """Run this phase; the answer is PhaseCounts."""
+    """An order to run a phase, answered by PhaseCounts."""
 
     phase: Phase
 
 
 class StopPhase(Struct, tag=True):
-    """End the current phase; this message has no answer."""
+    """An order to end the current phase; this message has no answer of its own."""
 
 
 class Settle(Struct, tag=True):
-    """Await outstanding notices and batches; the answer, the last of a run, is RunCounts."""
+    """An order, the last of a run, to await open notices and batches; answered by RunCounts."""
 
 
 Order: TypeAlias = RunPhase | StopPhase | Settle
@@ -119,8 +119,8 @@ async def gathered(
 ) -> AsyncIterator[list[JoinedGenerator]]:
     """Wait until all other generators have joined; they stay connected until the context ends.
 
-    A generator that connects but cannot run is named and left out. Raises OSError if the address is
-    taken.
+    A generator that connects but cannot run is reported through `say` and left out. Raises OSError
+    if the address is taken.
     """
     if options.generators == 1:
         yield []
@@ -193,7 +193,7 @@ async def _accept(channel: Channel, load: Load) -> Generator:
 
 
 async def _obey(channel: Channel, generator: Generator, watch: Watcher) -> None:
-    """Carry out the first generator's orders; stop at once when it leaves."""
+    """Carry out the first generator's orders; stop at once if it disconnects."""
     running: asyncio.Task[None] | None = None
     try:
         while True:

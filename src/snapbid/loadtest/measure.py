@@ -47,7 +47,7 @@ class ClockReading(NamedTuple):
 
 
 def _waited_s() -> float:
-    """Return how long this process has waited for a processor; 0 if the kernel does not count."""
+    """Return the seconds that this process waited for a processor; 0 if the kernel has no count."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

@@ -1,8 +1,8 @@
 """Fires win, billing and loss notices at given rates and delays, as SSPs do (document 2, Events).
 
 The auction among bidders is simulated: bids win at one rate, wins are billed at another, and a
-share of the other bids gets a loss notice. All notices are sent to the target's address. The URLs
-of snapbid may name another host; those of other bidders are fired only if they name the target.
+share of the other bids gets a loss notice. All notices are sent to the target's address. Snapbid's
+URLs may name another host; URLs of other bidders are fired only if they name the target.
 """
 
 import heapq
@@ -95,7 +95,7 @@ class NoticeSender:
     def plan(
         self, response: ReceivedResponse, limits: RequestLimits, account: Account, now: float
     ) -> None:
-        """Draw and schedule the notices of each bid."""
+        """Decide at random which notices each bid gets, and schedule them."""
         habits, random = self._habits, self._random.random
         for seatbid in response.seatbid:
             for bid in seatbid.bid:
@@ -125,7 +125,7 @@ class NoticeSender:
         heapq.heappush(self._waiting, (at, self._number, notice))
 
     def fire(self, now: float, most: int) -> float | None:
-        """Fire at most `most` due notices; return when the next one is due."""
+        """Fire at most `most` due notices; return when the next one is due, or None."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now and most:
             due, _, notice = heapq.heappop(waiting)

@@ -46,7 +46,7 @@ def parse(text: str) -> Objective:
 
 
 def steady(objectives: Sequence[Objective], first: PhaseResult) -> Objective | None:
-    """Return an objective that requires later phases to stay near the first one's bid rate.
+    """Return an objective that requires later phases to stay near the first phase's bid rate.
 
     None if the objectives already bound the bid rate. A bidder that sheds load answers 204 in time,
     which no other objective detects.

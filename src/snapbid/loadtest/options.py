@@ -62,7 +62,7 @@ class Mix(NamedTuple):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything that describes a run; times in seconds, rates in requests per second."""
+    """All options of a run; times are in seconds, rates in requests per second."""
 
     target: Target
     path: str  # of the bid endpoint, with `{ssp}`
@@ -89,7 +89,7 @@ class Options(Struct, frozen=True, kw_only=True):
     listen: tuple[str, int] = ("", 0)  # where the other generators join
 
     def share(self, number: int, generators: int) -> "Options":
-        """Return the options for one of several generators: its own seed, its share of the events.
+        """Return the options of one of several generators, with its own seed and share of events.
 
         Only the first generator reads the report.
         """
@@ -137,7 +137,7 @@ def listener(name: str, text: str) -> tuple[str, int]:
 
 
 def bid_path(text: str | None) -> str:
-    """Parse the path of a bid endpoint; by default document 2's."""
+    """Validate the path of a bid endpoint; None means the path of document 2."""
     if text is None:
         return BID_PATH
     if not _PATH.fullmatch(text):

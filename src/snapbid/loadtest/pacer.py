@@ -1,7 +1,7 @@
-"""Wakes at given times, to within about 50 µs, without spinning.
+"""Calls a function at given times, to within about 50 µs, without spinning.
 
-The timers of uvloop and epoll have a resolution of a millisecond: at 5,000 requests a second they
-would send five at a time and add up to a millisecond to every latency. A Linux timerfd has a
+The timers of uvloop and epoll have a resolution of a millisecond: 5,000 requests a second would be
+sent in bursts of five, which would add up to a millisecond to every latency. A Linux timerfd has a
 resolution of nanoseconds, and uses the clock of `perf_counter` (CLOCK_MONOTONIC).
 """
 

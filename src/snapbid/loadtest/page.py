@@ -41,7 +41,7 @@ def page(result: LoadResult) -> str:
 
 
 def start(title: str) -> str:
-    """Return the beginning of a page, up to its `main`."""
+    """Return the beginning of a page, up to and including the opening tag of `main`."""
     style = files("snapbid.loadtest").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -79,7 +79,7 @@ def _measured(result: LoadResult) -> list[PhaseResult]:
 
 
 def _tiles(result: LoadResult) -> Iterator[str]:
-    """Yield the key figures of the last measured phase, or of the one at capacity."""
+    """Yield the key figures of the trial at capacity, or else of the last measured phase."""
     phases = _measured(result)
     if not phases:
         return
@@ -160,7 +160,7 @@ def _percentile_plot(phases: Sequence[PhaseResult]) -> str:
 
 
 def _kinds_plot(result: LoadResult) -> str:
-    """Render a bar for each phase, divided by kind."""
+    """Render a bar for each phase, divided by kind of answer."""
     phases = result.phases[-MAX_LINES:]
     kinds = list(dict.fromkeys(kind for phase in phases for kind in phase.kinds))
     styles = {kind: _style(kind, index) for index, kind in enumerate(kinds)}
@@ -214,7 +214,7 @@ def _held(phase: PhaseResult) -> str:
 
 
 def _kinds(result: LoadResult) -> str:
-    """Render the numbers behind the bars."""
+    """Render the numbers behind the bars of `_kinds_plot` as a table."""
     kinds = list(dict.fromkeys(kind for phase in result.phases for kind in phase.kinds))
     rows = (
         (escape(phase.name), *(number(phase.kinds.get(kind, 0)) for kind in kinds))

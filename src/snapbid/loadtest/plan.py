@@ -17,7 +17,7 @@ MAX_TRIALS: Final = 14
 
 
 class Phase(NamedTuple):
-    """A period at a constant rate (requests per second), or at one that changes evenly."""
+    """A period with a request rate (per second) that is constant or changes linearly."""
 
     name: str
     seconds: float
@@ -104,7 +104,7 @@ class Schedule:
         self.advance()
 
     def advance(self) -> None:
-        """Move `due` to the next request, or to infinity at the end of the phase."""
+        """Set `due` to the time of the next request, or to infinity at the end of the phase."""
         self._area += 1.0 if self._even else self._random.expovariate(1.0)
         phase = self._phase
         if phase.rate_from is None:

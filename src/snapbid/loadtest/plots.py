@@ -47,7 +47,7 @@ class Band(NamedTuple):
 
 
 def linear(most: float, title: str, *, exact: bool = False) -> Axis:
-    """Return a linear axis from 0 to `most`, or to a round number above it."""
+    """Return a linear axis from 0 to `most`, rounded up unless `exact`."""
     step = _step(most / 4)
     top = most if exact else step * max(1, ceil(most / step - 1e-9))
     ticks = [Tick(n * step, _short(n * step)) for n in range(floor(top / step + 1e-9) + 1)]
@@ -165,7 +165,7 @@ def _spots(lines: Sequence[Line], x: Axis) -> Iterator[str]:
 
 
 def _step(rough: float, *, up: bool = True) -> float:
-    """Return the next 1, 2 or 5 times a power of ten, above or below."""
+    """Round up, or down without `up`, to 1, 2 or 5 times a power of ten."""
     if rough <= 0:
         return 1.0
     power: float = 10.0 ** floor(log10(rough) + 1e-9)

@@ -1,6 +1,6 @@
 """Computes exact floors of impressions and deals in the bids' currency, to check answers.
 
-`unit`: USD per unit of the bids' currency.
+Parameters called `unit` are the value in USD of one unit of the bids' currency.
 """
 
 import math
@@ -12,7 +12,7 @@ from snapbid.reference.rates import MICROS, Rates
 
 
 class DurationFloor(NamedTuple):
-    """A floor for creatives of some durations (seconds, inclusive), in the bids' currency."""
+    """A floor for a range of creative durations (seconds, inclusive), in the bids' currency."""
 
     shortest: int
     longest: int | None
@@ -56,7 +56,10 @@ def floors_by_duration(
 
 
 def is_paid(price: int, seconds: int | None, limit: DurationFloor) -> bool:
-    """Return whether a price (in millionths) meets a floor for a creative of this many seconds."""
+    """Return whether a price (in millionths) meets a floor, given the creative's duration.
+
+    True if the floor does not apply to this duration; a creative without a duration fails.
+    """
     shortest, longest, floor, is_per_second = limit
     if longest is not None and longest < shortest:
         return True

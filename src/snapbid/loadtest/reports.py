@@ -158,7 +158,10 @@ async def reconcile(
     accounts: Mapping[str, Account],
     say: Say,
 ) -> Reconciliation:
-    """Compare repeatedly until both sides agree or time is up: the drain takes a few seconds."""
+    """Compare the report with the accounts, repeatedly, since the drain takes a few seconds.
+
+    Stops when they agree, when the report exceeds what was sent, or when time is up.
+    """
     rows: list[ComparedFigure] = []
     for wait_s in WAITS_S:
         await asyncio.sleep(wait_s)

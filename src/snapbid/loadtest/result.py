@@ -106,14 +106,14 @@ class Reconciliation(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether the run passed."""
+    """Whether the run passed and, if it failed, why."""
 
     ok: bool
     reason: str  # why it failed, in one line; empty if it passed
 
 
 class LoadResult(Struct, frozen=True):
-    """The result of a run."""
+    """The complete result of a run, as written by `--json`."""
 
     target: str
     started: str

@@ -121,7 +121,7 @@ class LoadRun:
         return self._result(started, results, counts, reconciliation)
 
     def _stop(self) -> None:
-        """End the current phase on all generators; it is the last one."""
+        """End the current phase on all generators, and with it the run."""
         self._generator.stop()
         for joined in self._joined:
             joined.stop()
@@ -165,7 +165,7 @@ class LoadRun:
         return results
 
     def _hold_to_first(self, results: list[PhaseResult]) -> None:
-        """After the first measured phase, hold later ones to its bid rate."""
+        """After the first measured phase, require later phases to stay near its bid rate."""
         if results[-1].measured and sum(phase.measured for phase in results) == 1:
             bid_rate = steady(self._objectives, results[-1])
             if bid_rate is not None:
@@ -275,7 +275,7 @@ def _traffic(options: Options, mix: Mix) -> tuple[str, str]:
 
 
 def described(options: Options, generators: int) -> dict[str, str]:
-    """Describe the options, as listed in the result."""
+    """Describe the options as the names and values that the result lists."""
     habits = options.habits
     traffic = [_traffic(options, mix) for mix in options.mixes]
     settings = {

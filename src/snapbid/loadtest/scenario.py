@@ -1,6 +1,6 @@
 """Reads a scenario: the phases of a run, each with its rate, mix and faults.
 
-It is a TOML file of `[[phase]]` tables, checked as a whole before anything is sent.
+A scenario is a TOML file of `[[phase]]` tables, checked as a whole before anything is sent.
 """
 
 import tomllib
@@ -22,7 +22,7 @@ Weight = Annotated[float, Meta(gt=0, lt=1e9)]
 
 
 class ScenarioPhase(Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """A phase of the file. With `from_`, the rate rises or falls evenly to `rate`."""
+    """A phase of a scenario. With `from_`, the rate changes linearly from `from_` to `rate`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=60)]
     duration: str
@@ -35,13 +35,13 @@ class ScenarioPhase(Struct, frozen=True, forbid_unknown_fields=True, rename={"fr
 
 
 class Scenario(Struct, frozen=True, forbid_unknown_fields=True, rename={"phases": "phase"}):
-    """The contents of the file."""
+    """The contents of a scenario file."""
 
     phases: Annotated[list[ScenarioPhase], Meta(min_length=1, max_length=MAX_PHASES)]
 
 
 def read(path: Path) -> list[ScenarioPhase]:
-    """Read and check a file. Raises OptionError, which names the field."""
+    """Read and check a scenario file. Raises OptionError, naming the invalid field."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         phases = msgspec.convert(document, Scenario).phases

@@ -89,7 +89,7 @@ def _ended(result: PhaseResult) -> str:
 
 
 def summary(result: LoadResult) -> str:
-    """Render the result as text."""
+    """Render the result as several lines of text, for the terminal."""
     return "\n".join(_summary(result))
 
 

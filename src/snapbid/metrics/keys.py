@@ -20,7 +20,7 @@ def key_of(name: str, labels: Mapping[str, object]) -> str:
 
 
 def parse_key(key: str) -> tuple[str, dict[str, str]]:
-    """Parse a key into name and labels."""
+    """Parse a key made by `key_of` into name and labels."""
     name, _, rest = key.partition("{")
     labels = {
         label: re.sub(r"\\.", lambda match: _ESCAPED.get(match[0], match[0]), value)

@@ -26,7 +26,7 @@ def exposition(
 ) -> bytes:
     """Render all slots as Prometheus text (`CONTENT_TYPE`), with every metric of `DEFINITIONS`.
 
-    `watched` has the series of metrics that are not counted in slots.
+    `watched`: by name, the samples of metrics that are not counted in slots (WATCHED).
     """
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.registry import Collector

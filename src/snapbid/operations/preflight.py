@@ -1,6 +1,6 @@
 """Checks at start and every minute that the stores are durable and belong together.
 
-A store that does not answer is skipped; whatever uses it logs the failure and waits.
+A store that does not answer is skipped; the code that uses it logs the failure and waits.
 """
 
 import asyncio

@@ -27,8 +27,9 @@ from snapbid.warehouse.campaigns import StoredCampaign
 class Spending(msgspec.Struct, frozen=True):
     """One campaign's money in USD; days are UTC, None means unlimited.
 
-    `allowed_today` is the part of the daily budget that pacing has released so far. Spend and holds
-    leave `remaining` of the total budget, and `remaining_today` of `allowed_today`.
+    `allowed_today` is the part of the daily budget that pacing has released so far. `remaining` is
+    the total budget less spend and holds, `remaining_today` is `allowed_today` less today's spend
+    and holds.
     """
 
     id: str

@@ -1,1 +1,1 @@
-"""What partners can read: the API documentation, the diagnosis and the demand signals."""
+"""Pages and data for partners: API documentation, diagnosis and demand signals."""

@@ -2,9 +2,9 @@
 
 A worker leases permits: as many as it used recently, valid for `LEASE_S`. Redis divides time into
 slices and counts the permits leased in each. It never leases more permits than the limit in `SPAN`
-successive slices, which is as many as a second and the `LEASE_S` before it can touch. So no second
-exceeds the limit, wherever it begins. The price is that under full load the limit is used up every
-1.06 s instead of every second.
+successive slices. A second and the `LEASE_S` before it touch no more slices, so no second exceeds
+the limit, wherever it begins. The price is that under full load the limit is used up every 1.06 s
+instead of every second.
 
 While requests keep coming, the next lease is fetched before the current one ends. So a request
 waits for Redis only if the worker has no lease, and not at all while Redis has no permits left.
@@ -32,7 +32,7 @@ _MICROS: Final = 1_000_000
 
 
 class PermitsUnavailable(Exception):
-    """Redis did not answer in time."""
+    """Redis did not answer in time, or answered with an error."""
 
 
 class Permits:
@@ -68,7 +68,10 @@ class Permits:
         return False if now < self._none_until else None
 
     async def fetch(self) -> bool:
-        """Take a permit from a new lease. Raises PermitsUnavailable."""
+        """Take a permit from a new lease; return whether it had one.
+
+        Raises PermitsUnavailable.
+        """
         for _ in range(ATTEMPTS):
             await asyncio.shield(self._fetching or self._fetch())
             now = perf_counter()
@@ -90,7 +93,7 @@ class Permits:
             task.exception()  # marks it as retrieved: perhaps no request was waiting
 
     async def _renew(self) -> None:
-        """Get another lease while requests use the current one."""
+        """Fetch another lease while requests use the current one. Raises PermitsUnavailable."""
         wanted = min(max(self._asked, self._asked_before) + 1, self.limit)
         self._asked, self._asked_before = 0, self._asked
         sent = perf_counter()

@@ -3,8 +3,8 @@
 Each shard of the ledger has a stream (chosen by `queues.py`), for which each worker has a queue.
 
 Each request becomes one field of a stream entry. Requests that arrive during a round trip share the
-next entry; none waits for a timer. The queue has its own connection, so no bid waits behind a batch
-of events.
+next entry; no request waits for a timer. The queue has its own connection, so no bid waits behind a
+batch of events.
 
 `put` returns True only once Redis has acknowledged the events. After False, they may still be in
 the stream: the client sends them again, and since the warehouse keeps one event per id, nothing
@@ -178,7 +178,7 @@ class EventQueue:
         return commands
 
     def _count(self) -> list[Command]:
-        """Return the commands that count acknowledged events; each is sent once, even if lost."""
+        """Return the commands that count acknowledged events; lost commands are not sent again."""
         counts, self._accepted = self._accepted, Counter()
         return [
             ("HINCRBY", self._keys.accepted, name_minute(*minute), count)
@@ -219,7 +219,7 @@ class EventQueue:
         self.waiting_bytes = 0
 
     def _measured(self, size: int | None) -> None:
-        """Refuse events while the stream is too large: bids need the memory."""
+        """Refuse events while the stream is too large, since bids need the memory."""
         full = size is not None and size > MAX_STREAM_BYTES
         if full != self._full:
             state = "full: refusing events until the drain catches up" if full else "no longer full"

@@ -34,7 +34,7 @@ class EventQueues:
 
     @property
     def sink(self) -> "EventQueue | EventQueues":
-        """Where to put events: the only queue, or this object if there are several."""
+        """The object to put events into: the only queue, or this object if there are several."""
         return self if len(self._queues) > 1 else self._queues[0]
 
     async def open(self) -> None:

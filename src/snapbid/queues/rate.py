@@ -21,11 +21,11 @@ _WINDOW_MICROS: Final = WINDOW_S * _MICROS
 
 
 class RateLimiterUnavailable(Exception):
-    """Redis did not answer in time."""
+    """Redis did not answer in time, or answered with an error."""
 
 
 class RateDecision(Struct, frozen=True, gc=False):
-    """Whether a request is admitted, and what is left of the limit.
+    """The decision on a request, and the state of its limit.
 
     `remaining`: further requests that would be admitted now. `wait_s`: time until the oldest
     counted request leaves the window and makes room for one more.
@@ -59,7 +59,7 @@ class RateLimiter:
 
 
 class Refusal(NamedTuple):
-    """A refusal: the limit on `what`, "requests" or "events", is reached; retry after `wait_s`."""
+    """A refusal: the limit on `what` ("requests" or "events") is reached. Retry after `wait_s`."""
 
     what: str
     limit: int
@@ -84,7 +84,10 @@ class EventLimiter:
         return self._ask(key, requests, events, 0)
 
     def admit_more(self, key: str, events: int, count: int) -> Awaitable[Refusal | None]:
-        """Count further events of an admitted request, or refuse them."""
+        """Count further events of an admitted request, or refuse them.
+
+        Raises RateLimiterUnavailable.
+        """
         return self._ask(key, None, events, count)
 
     async def _ask(self, key: str, requests: int | None, events: int, more: int) -> Refusal | None:

@@ -40,7 +40,7 @@ class Turn:
 class Reply(Generic[_T]):
     """A future for a Redis reply, at a third of the cost of `asyncio.Future`.
 
-    It can only be awaited, set and cancelled.
+    It has only the methods that setting, awaiting and cancelling need.
     """
 
     def done(self) -> bool: ...

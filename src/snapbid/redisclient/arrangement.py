@@ -1,4 +1,4 @@
-"""Check the nodes that SNAPBID_REDIS_URL names: their kind, and what they may lose (contract 10).
+"""Check the nodes in SNAPBID_REDIS_URL: their kind, and risks of losing data (contract 10).
 
 Nodes that do not answer are skipped.
 """
@@ -37,7 +37,7 @@ _OTHER_MODES: Final = {
 async def fetch_risks(url: str, replicas: int | None) -> list[Risk]:
     """Fetch the risks of the nodes that `url` names; `replicas`: see Connections.
 
-    Raises RedisError or OSError if none answers.
+    Raises RedisError or OSError if no node answers.
     """
     address = addresses.parse(url)
     match address.arrangement:
@@ -143,9 +143,10 @@ async def _promoted_late(address: RedisAddress, members: Sequence[MemberNode]) -
 
 
 async def _longest_cut_s(address: RedisAddress, node: Node) -> float:
-    """Compute the longest time after which a cut-off replica is still promoted; 0.0 if unknown.
+    """Compute how long (s) a replica may be cut off and still be promoted; 0.0 if unknown.
 
-    A replica counts from the moment it notices, which takes up to `repl-timeout`.
+    Infinite if the cluster sets no limit. Includes the time until the replica notices that it is
+    cut off, up to `repl-timeout`.
     """
     client, config = client_of(address, node), dict[Any, Any]()
     try:

@@ -1,8 +1,8 @@
 """A client for a cluster, or for a primary behind sentinels, off the bid path.
 
 Each command goes to the node that serves its key; the keys of a pipeline share a slot. Unlike
-redis-py's cluster client, this one never repeats a command whose reply was lost (an increment might
-count twice), and does not follow redirections into half-moved slots (see nodes.py).
+redis-py's cluster client, this client never repeats a command whose reply was lost (an increment
+might count twice), and does not follow redirections into half-moved slots (see nodes.py).
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ class RoutedRedis(Redis):
         return self._client(await self._nodes.primary_of(slot))
 
     def doubt(self, error: Exception) -> None:
-        """Update the slot map after a failed command."""
+        """Correct the slot map after a failed command, or have it fetched again."""
         self._nodes.doubt(error)
 
     def _client(self, node: Node) -> Redis:

@@ -57,7 +57,7 @@ class Connector:
         return self._connections.demand
 
     def doubt(self, error: Exception) -> None:
-        """Update the slot map after a failed connection; a single Redis has none."""
+        """Correct the slot map after a failed connection; do nothing for a single Redis."""
 
 
 class SlotConnector(Connector):
@@ -83,8 +83,8 @@ class SlotConnector(Connector):
 class Connections:
     """Factory for the clients and connections of a URL, which share one slot map.
 
-    `replicas`: how many must confirm a write before it counts. If None, one must in a cluster that
-    has replicas, except for a shard that has had no replica for some time (replicas.py).
+    `replicas`: how many replicas must confirm a write before it counts. If None, one replica must
+    do so in a cluster that has replicas, unless the shard has had none for some time (replicas.py).
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
@@ -95,7 +95,7 @@ class Connections:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """How many replicas must confirm a write, given what is known of the cluster so far."""
+        """How many replicas must confirm a write; reliable only once the nodes are known."""
         if self._replicas is not None:
             return ReplicaDemand(self._replicas)
         return ReplicaDemand(int(self._nodes is not None and self._nodes.has_replicas), GRACE_S)
@@ -122,7 +122,8 @@ class Connections:
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:
         """Wait until replicas have all earlier writes to a shard. Raises RedisError.
 
-        While the shard continues without a replica, do not wait; look for one from time to time.
+        Does not wait while the shard continues without a replica, but checks for one from time to
+        time.
         """
         now = asyncio.get_running_loop().time
         replication = self._replications.setdefault(keys.number, Replication())

@@ -2,11 +2,11 @@
 
 The map comes from whichever node answers first. It is used until a node does not answer, or
 contradicts it with CLUSTERDOWN, READONLY, or MOVED (which names the node that now serves the slot).
-The next lookup then queries the last known nodes and those of the URL again. If the first answer is
-outdated, the nodes it names contradict it, and it is replaced in the same way.
+The next lookup then queries the last known nodes and the nodes of the URL again. If the first
+answer is outdated, the nodes it names contradict it, and it is replaced in the same way.
 
 Redirections of single commands (ASK) are not followed. They concern slots that are moving: the keys
-of such a slot are split over two nodes, and no script could see all of them. So every script also
+of a moving slot are split over two nodes, and no script could see all of them. So every script also
 names a key that never exists (`ShardKeys.script_keys`). While a slot is moving, the cluster then
 redirects or refuses every script on it, and the slot is unavailable until it has moved.
 """
@@ -78,7 +78,7 @@ def is_elsewhere(error: Exception) -> bool:
 
 
 def is_moved(error: Exception) -> bool:
-    """Whether an error redirects to another node, which serves the slot."""
+    """Whether an error says that another node serves the slot (MOVED)."""
     return isinstance(error, MovedError) or str(error).startswith("MOVED ")
 
 
@@ -111,7 +111,10 @@ class SentinelNodes:
         self._primary: Node | None = None
 
     async def primary_of(self, slot: int) -> Node:
-        """Return the primary, whatever the slot. Raises ConnectionError if no sentinel knows it."""
+        """Return the primary, which serves all slots.
+
+        Raises ConnectionError if no sentinel knows the primary.
+        """
         if self._primary is None:
             errors: list[Exception] = []
             self._primary = await _first(map(self._ask, self._sentinels), errors)
@@ -120,11 +123,11 @@ class SentinelNodes:
         return self._primary
 
     async def primaries(self) -> list[Node]:
-        """Return the primary as a list of one."""
+        """Return a list that contains only the primary."""
         return [await self.primary_of(0)]
 
     def doubt(self, error: Exception) -> None:
-        """Update the map after a failed command or connection."""
+        """Have the primary looked up again if an error suggests that it failed or was replaced."""
         if is_elsewhere(error) or isinstance(error, (ConnectionError, TimeoutError, OSError)):
             self._primary = None
 
@@ -172,7 +175,7 @@ class ClusterNodes:
         return sorted({node for node in self._slots if node is not None})
 
     def doubt(self, error: Exception) -> None:
-        """Update the map after a failed command or connection."""
+        """Correct the map after MOVED; have it fetched again if an error suggests other changes."""
         if is_moved(error):
             moved = _MOVED.match(str(error))
             if moved is not None and moved[2]:
@@ -226,7 +229,7 @@ async def ask(connection: AbstractConnection, *commands: str) -> list[Any]:
 
 
 async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
-    """Return the first answer, None if all fail; append their errors to `errors`."""
+    """Return the first answer, None if all questions fail; append errors to `errors`."""
     asked = [asyncio.ensure_future(question) for question in questions]
     try:
         for answered in asyncio.as_completed(asked):
@@ -257,7 +260,7 @@ def _node(fields: Sequence[Any], asked: Node) -> Node:
 
 
 def parse_members(text: str) -> list[MemberNode]:
-    """Parse the lines of CLUSTER NODES."""
+    """Parse the reply to CLUSTER NODES."""
     members = []
     for line in text.splitlines():
         id, address, flags, primary, _ping, _pong, _epoch, _link, *slots = line.split()

@@ -1,4 +1,4 @@
-"""Make script calls cheap by having them share round trips to Redis, as bids do.
+"""Script calls that share round trips to Redis, as bids do, which makes them cheap.
 
 A command through redis-py takes a pooled connection, wakes several tasks and starts timers. This
 costs a worker some 100 µs, more than all other work on an event or a cached report.
@@ -60,7 +60,7 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
 
 class PipelinedRedis(Redis):
-    """A client whose script calls share round trips: all made during one share the next one.
+    """A client whose script calls share round trips: all calls made during one share the next.
 
     Other commands, and script calls before the connection is up, go through redis-py. A call whose
     reply was lost is not repeated: it raises ConnectionError.
@@ -93,7 +93,7 @@ class _ScriptCalls:
         self._trips.open()
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Disconnect. Calls under way raise ConnectionError."""
         await self._trips.close()
 
     @property

@@ -7,7 +7,7 @@ applied, and may or may not survive.
 
 With SNAPBID_REDIS_REPLICAS=auto, a shard that has had no replica for GRACE_S continues without one:
 its writes count at once, and a key of the shard records that for processes that start later. Every
-second we check whether a replica has what had been written a second ago; once one has, writes wait
+second we check whether a replica has the writes made until a second ago; once one has, writes wait
 for replicas again. A replica that was cut off for longer than GRACE_S must never be promoted
 automatically, or these writes would be lost; `arrangement.py` checks that the nodes' settings
 prevent it.
@@ -50,7 +50,7 @@ class ReplicaDemand(NamedTuple):
 
 
 class Replication:
-    """Decides whether writes to a shard, over a connection or client, wait for replicas.
+    """Decides whether one client's writes to a shard wait for replicas.
 
     Times are event loop times.
     """
@@ -96,7 +96,10 @@ class Replication:
             raise TooFewReplicasError(reached, self._demand.replicas)
 
     def _may_go_on(self, now: float, is_known: bool) -> bool:
-        """Whether the shard has had no replica for `grace_s`, by our record or else the shard's."""
+        """Whether the shard has had no replica for `grace_s`.
+
+        Until this process has seen a replica, the shard's own record also counts (`is_known`).
+        """
         grace_s, since = self._demand.grace_s, self._confirmed_at
         if since is None and is_known and grace_s < inf:
             return True
@@ -120,7 +123,7 @@ class Replication:
         return self._asked
 
     def take(self, replies: list[Any], now: float) -> list[Any]:
-        """Check the replies to `ask`, and return the others.
+        """Check the replies to the commands of `ask`, and return the other replies.
 
         Raises RedisError if too few replicas confirm.
         """
@@ -138,7 +141,7 @@ class Replication:
         return replies[:index]
 
     def _look(self, role: Sequence[Any], now: float) -> None:
-        """Require replicas again once they have what the primary had at the last look."""
+        """Require replicas again once they have all that the primary had at the last check."""
         _, offset, replicas = role
         if sum(int(acked) >= self._offset for *_, acked in replicas) >= self._demand.replicas:
             self._confirm(now)

@@ -1,6 +1,6 @@
 """Risks of losing the ledger through the configuration of a Redis server.
 
-Most are read from `INFO`. If a provider disables `CONFIG`, only `appendfsync` is unknown.
+Most risks are read from `INFO`. If a provider disables `CONFIG`, only `appendfsync` is unknown.
 """
 
 import contextlib

@@ -2,10 +2,10 @@
 
 Lines `-- include NAME` at the very top of a file include NAME.lua from the same folder. `assemble`
 joins each included file once, before those that include it, and puts constants first, such as the
-number of shards. The result works as it is.
+number of shards. The result can be run as it is.
 
 Redis runs the whole text of a script on every call and creates its functions anew. So `compact`
-removes what a script never reaches. It changes the cost of a call, never its effect.
+removes code that is never reached. It changes the cost of a call, never its effect.
 """
 
 import re

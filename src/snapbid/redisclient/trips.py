@@ -1,8 +1,9 @@
 """The engine of round trips to Redis: one at a time, each with all waiting requests.
 
-An idle connection sends at once. On a busy one, requests that arrive during a round trip wait for
-the next, so batches grow with the load; none waits for a timer. If many requests are ready at once,
-the first are sent early, and Redis works on them while this process prepares the rest.
+An idle connection sends at once. On a busy connection, requests that arrive during a round trip
+wait for the next, so batches grow with the load; no request waits for a timer. If many requests are
+ready at once, the first are sent early, and Redis works on them while this process prepares the
+rest.
 
 `RoundTrips` keeps the connection, decides when to send, closes a connection that has stalled, and
 has replicas confirm writes. Its user (`TripUser`) keeps the requests: it encodes the next batch,
@@ -55,7 +56,7 @@ R = TypeVar("R", bound=Request)
 
 
 class Requests(Generic[R]):
-    """Requests of one kind: those waiting for a round trip, and those sent in the current one."""
+    """Requests of one kind: `waiting` for a round trip, or `sent` in the current one."""
 
     def __init__(self) -> None:
         self.waiting: list[R] = []
@@ -65,13 +66,13 @@ class Requests(Generic[R]):
         return chain(self.sent, self.waiting)
 
     def take(self, most: int) -> list[R]:
-        """Take up to `most` waiting requests to send, dropping those that are already done."""
+        """Take up to `most` waiting requests to send, dropping requests that are already done."""
         self.sent = unanswered(self.waiting[:most])
         self.waiting = self.waiting[most:]
         return self.sent
 
     def resolve(self, results: Iterable[Any]) -> None:
-        """Give each sent request its result."""
+        """Resolve the sent requests with their results, in order."""
         answer(self.sent, results)
         self.sent = []
 
@@ -190,8 +191,8 @@ class RoundTrips:
     def _gather(self, before: int, iterations: int) -> None:
         """Let ready requests join the batch, for as long as each loop iteration brings more.
 
-        An idle process sends after one iteration. A busy one, where a round trip costs more than a
-        request, shares it among more requests.
+        An idle process sends after one iteration. In a busy process, where a round trip costs more
+        than a request, more requests share the round trip.
         """
         waiting = self._user.waiting
         if iterations and before < waiting < self._enough:
@@ -335,9 +336,9 @@ class ClosedIdleError(ConnectionError):
 class Wire(asyncio.Protocol):
     """Takes over an idle connection of redis-py, which remains responsible for closing it.
 
-    Once all commands of a `send` are answered, `answered` is called with the replies, some of which
-    may be ResponseErrors. Only then may the next `send` follow. An exception in `answered` ends the
-    connection. Awaiting `ended` raises the reason why the connection ended.
+    Once all commands of a `send` are answered, `answered` is called with the replies, which may
+    include ResponseErrors; only then may `send` be called again. An exception in `answered` ends
+    the connection. Awaiting `ended` raises the reason why the connection ended.
     """
 
     def __init__(

@@ -255,7 +255,7 @@ _BOT = "Spider"  # the parser's device family for all crawlers
 
 
 def _dotted(*parts: str | None) -> str | None:
-    """Join the parts of a version before the first missing one; None if that leaves none."""
+    """Join the parts of a version up to the first missing one; None if the first is missing."""
     known: list[str] = []
     for part in parts:
         if part is None:

@@ -157,7 +157,7 @@ def city_of(record: dict[str, Any]) -> str | None:
 
 
 def _name_of(value: object) -> str | None:
-    """Return a plain name, or the English one of `names`."""
+    """Return a name given as plain text, or the English name in `names`."""
     if isinstance(value, dict):
         names = value.get("names")
         value = names.get("en") if isinstance(names, dict) else None

@@ -61,7 +61,7 @@ class History:
         return frozenset(self._column)
 
     def quote(self, currency: str, day: date) -> Quote | None:
-        """Return the rate in force on a day; None if the bank has none for it."""
+        """Return the rate in force on a day; None if the bank has no rate for that day."""
         if currency == "USD":
             return Quote(_ONE, day)
         row = bisect_right(self._days, day.toordinal()) - 1

@@ -1,7 +1,7 @@
 """ISO 639: map three-letter and withdrawn language codes to current two-letter ones (contract 3).
 
-BCP 47 uses a language's shortest code, so `eng` means `en`; the IANA registry lists what replaces a
-withdrawn code.
+BCP 47 uses a language's shortest code, so `eng` means `en`; the IANA registry lists the code
+that replaces a withdrawn one.
 """
 
 from typing import Final

@@ -48,11 +48,11 @@ class Rates:
     def least_price_micros(
         self, amount: float, currency: str, bid_currency: str, times: int = 1
     ) -> int | None:
-        """Return the lowest price in micro-USD that reaches the floor after conversion.
+        """Return the lowest price in micro-USD that reaches the floor once converted.
 
-        `bid_currency` must have a rate. In a currency other than USD, the price is worth at least
-        a millionth of that currency's unit. Returns None and raises ValueError as `floor_micros`
-        does.
+        The price is converted to `bid_currency`, which must have a rate. In a currency other than
+        USD, the price is worth at least a millionth of that currency's unit. Returns None and
+        raises ValueError as `floor_micros` does.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 

@@ -37,10 +37,11 @@ def _rows(path: Path, skipped: int) -> Iterator[list[str]]:
 def _mapping(
     path: Path, skipped: int, columns: tuple[int, int, int], of: Table, to: Table
 ) -> dict[str, str]:
-    """Read one mapping; `columns`: those of the id, of its name (-1: none) and of the target's id.
+    """Read one mapping file; return the target ids by id.
 
-    If a row's name and id disagree, a name that is unique in the taxonomy counts; otherwise the row
-    is skipped, and the category has no mapping.
+    `columns` are the indexes of three columns: the id, its name (-1 if there is none) and the
+    target's id. If a row's name and id disagree, the name decides if it is unique in the taxonomy;
+    otherwise the row is skipped, and the category has no mapping.
     """
     ids: dict[str, list[str]] = {}
     for id, (_, name) in of.items():

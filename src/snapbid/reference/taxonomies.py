@@ -201,13 +201,13 @@ def _data() -> dict[str, Any]:
 
 @cache
 def _parents() -> dict[int, dict[str, str]]:
-    """Return each family's categories with their parents, "" at the top."""
+    """Return, by family, the parent of each category; "" for a category at the top."""
     return {int(family): parents for family, parents in _data()["parents"].items()}
 
 
 @cache
 def _mappings() -> dict[tuple[int, int], dict[str, str]]:
-    """Return, for two families, the categories of the first with their counterparts in the second.
+    """Return, by pair of families, the categories of the first with counterparts in the second.
 
     An id with the same name in the Content Taxonomies 2.2 and 3.1 is the same category in both.
     """
@@ -223,7 +223,7 @@ def _mappings() -> dict[tuple[int, int], dict[str, str]]:
 
 @cache
 def _sources(family: int, other: int) -> dict[str, list[str]]:
-    """Return the categories that map to each key of the other family."""
+    """Return, by key in the `other` family, the categories of `family` that map to it."""
     sources: dict[str, list[str]] = {}
     for source, found in _mappings()[family, other].items():
         sources.setdefault(_key(other, found), []).append(source)
@@ -232,7 +232,7 @@ def _sources(family: int, other: int) -> dict[str, list[str]]:
 
 @cache
 def _below(family: int) -> dict[str, list[str]]:
-    """Return each category of a family with itself and all its descendants."""
+    """Map each category of a family to a list of itself and all its descendants."""
     below: dict[str, list[str]] = {}
     for id in _parents()[family]:
         above = id

@@ -29,7 +29,7 @@ class Quota(NamedTuple):
     """Whether a token's request is admitted.
 
     `remaining`: how many further requests would be admitted now; `reset_s`: seconds until one more
-    would be.
+    would be admitted.
     """
 
     admitted: bool
@@ -79,5 +79,5 @@ def redis_key(jti: str, prefix: str = REPORT_RATE) -> str:
 
 
 def epoch_micros(moment: datetime) -> int:
-    """Convert to microseconds since the epoch, exactly."""
+    """Convert a time to whole microseconds since the epoch, without floating-point error."""
     return (moment - _EPOCH) // timedelta(microseconds=1)

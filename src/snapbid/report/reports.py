@@ -65,7 +65,10 @@ class ReportSource:
             task.exception()  # retrieve it: all callers may have timed out
 
     async def _fetch(self, ssp: str, window: ReportWindow, use_cache: bool) -> FetchedReport | None:
-        """Fetch from the cache, else from the warehouse; None if that is unavailable."""
+        """Fetch a report from the cache, or else from the warehouse.
+
+        Returns None if the warehouse is unavailable.
+        """
         # Read the cache again within the task: another task may have finished meanwhile.
         cached = await self._cache.get(redis_key(ssp, window)) if use_cache else None
         if cached is not None:

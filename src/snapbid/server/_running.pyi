@@ -28,11 +28,12 @@ class GranianWatcher(Protocol):
 class RequestRunner:
     """Runs the requests of a worker on its event loop, each in a way that depends on its path.
 
-    AT_ONCE   without a task, which would cost more than most requests themselves, and before all
-              others. Such a request may await only futures of the loop and `asyncio.sleep(0)`;
+    AT_ONCE   runs before all others, and without a task, which would cost more than most requests
+              themselves. Such a request may await only futures of the loop and `asyncio.sleep(0)`;
               anything else, such as a timeout, must be awaited in a task.
-    BEHIND    likewise, but queued behind AT_ONCE requests: a flood waits here, in order of arrival.
-    IN_TASK   in a task, from the coroutine that `in_task` returns.
+    BEHIND    also runs without a task, but queues behind AT_ONCE requests, in order of arrival, so
+              that a flood does not delay them.
+    IN_TASK   runs in a task, from the coroutine that `in_task` returns.
 
     `kind_of` returns one of these for a path.
     """

@@ -39,7 +39,10 @@ logger = logging.getLogger(__name__)
 
 
 class AllocatorThread:
-    """The allocator's thread. Raises OSError if it cannot write the file for the workers."""
+    """The thread that does the work of this module.
+
+    Raises OSError if it cannot write the file of releases for the workers.
+    """
 
     def __init__(self, settings: Settings) -> None:
         assert settings.redis_url is not None
@@ -61,7 +64,7 @@ class AllocatorThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; another machine, or the next start, completes interrupted work."""
+        """Stop the thread; another machine, or the next start, completes interrupted work."""
         self._thread.stop()
         self._writer.close()
 
@@ -161,7 +164,7 @@ class AllocatorThread:
             fresh = set()
 
     def _due(self) -> Iterator[int]:
-        """Yield new campaigns, and those with a changed budget, once each when due."""
+        """Yield each new campaign, and each with a changed budget, once it is due."""
         now = monotonic()
         for campaign, due in list(islice(self._fresh.items(), MOST)):
             if due <= now:

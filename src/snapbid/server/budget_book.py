@@ -21,7 +21,7 @@ class BudgetTerms(NamedTuple):
 
 
 class _Payload(msgspec.Struct, frozen=True, array_like=True):
-    """A CampaignPayload of which only the fields needed here are decoded."""
+    """A CampaignPayload that decodes only the fields needed here."""
 
     cid: str
     number: int
@@ -50,8 +50,8 @@ class BudgetBook:
     def take_up(self, catalog: Catalog) -> list[int]:
         """Switch to a catalog; return the campaigns with new or changed budgets.
 
-        All campaigns in the first base count as new. A later base changes none: overlays have
-        already brought its changes.
+        All campaigns in the first base count as new. A later base adds none to the result, since
+        overlays have already brought its changes.
         """
         index, base, news = catalog.index, catalog.base, list[int]()
         overlaid = 0 if base is None else base.campaigns

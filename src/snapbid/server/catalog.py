@@ -32,7 +32,7 @@ class MemberFollower:
         self._seen: Stamp | None = None
 
     async def look(self) -> None:
-        """Use the members in the file if it has changed."""
+        """Switch to the members in the file if the file has changed."""
         try:
             version = stamp_of(self._path)
             if version in (None, self._seen):
@@ -55,9 +55,9 @@ class CatalogFollower:
     """Maps the catalog at `path` whenever the file is replaced.
 
     `build` makes a snapshot of the catalog, given the previous snapshot; `use` puts it into service
-    atomically. An invalid file is logged once, and the current snapshot stays in service. It also
-    stays if new campaigns depend on persons, until `members` are published; otherwise, persons who
-    have opted out might get advertisements.
+    atomically. An invalid file is logged once, and the current snapshot stays in service. A catalog
+    whose campaigns depend on persons is not used until `members` are published; otherwise, persons
+    who have opted out might get advertisements.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class CatalogFollower:
             await end(self._task)
 
     async def look(self) -> None:
-        """Put the file's catalog into service, unless it already is."""
+        """Put the catalog in the file into service, unless it is in service already."""
         await self._member_follower.look()
         try:
             version = stamp_of(self._path)

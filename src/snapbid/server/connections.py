@@ -48,7 +48,7 @@ _INFO: Final = struct.Struct("=B43xI4xI72xQ16xII")  # tcp_info: state, ms since 
 
 
 class Connection(NamedTuple):
-    """A client's connection."""
+    """A client's connection, with the kernel's figures on it."""
 
     fd: int
     peer: Any  # the client's address

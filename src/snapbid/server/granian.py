@@ -103,7 +103,7 @@ class GranianServer(MPServer):
             worker.start()
 
     def _replace(self, idx: int, spawn_target: Any, target_loader: Any, timeout_s: float) -> bool:
-        """Replace a worker; return False if it is kept."""
+        """Replace a worker; return False if the old one is kept."""
         old, new = self.wrks[idx], self._spawn_worker(idx, spawn_target, target_loader)
         new.interrupt_by_parent = True  # until it takes over, only we handle its exit
         new.start()

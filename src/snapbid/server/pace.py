@@ -28,7 +28,7 @@ class Pace:
         self._stepping = False
 
     async def turn(self) -> None:
-        """Wait for this request's turn."""
+        """Return at once if the step's limit is not reached; otherwise wait for a later step."""
         if not self._stepping:
             self._stepping = True
             asyncio.get_running_loop().call_later(STEP_S, self._step)

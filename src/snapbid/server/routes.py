@@ -27,7 +27,7 @@ Resolver: TypeAlias = Callable[[str], Route | None]
 
 
 async def not_found(_scope: Scope, receive: Receive) -> Answer:
-    """Raise NotFound, whatever the method."""
+    """Raise NotFound for any method, after draining the request's body."""
     raise await refused(NotFound("there is nothing at this path"), receive)
 
 

@@ -197,7 +197,7 @@ def schedule_as_batch() -> None:
 
 
 def _run_workers(settings: ServingSettings) -> None:
-    """Run Granian until a signal."""
+    """Run Granian and its workers until a signal stops them."""
     schedule_as_batch()
     connections.prepare()
     with suppress(SystemExit):  # raised by Granian if a worker crashed while it stopped
@@ -205,7 +205,7 @@ def _run_workers(settings: ServingSettings) -> None:
 
 
 def _server(settings: Settings) -> GranianServer:
-    """Configure Granian with what was fastest for small requests (bench/README.md)."""
+    """Build a Granian server with the fastest options for small requests (bench/README.md)."""
     return GranianServer(
         "snapbid.server.process:create",  # for Granian's log; `serve` is given the function
         address=bound(settings.host, settings.port)[1][0],

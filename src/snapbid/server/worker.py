@@ -72,13 +72,13 @@ class Worker:
         self._stack = AsyncExitStack()
 
     async def open(self) -> None:
-        """Open everything; if a step fails, close whatever is open."""
+        """Open all resources; if one fails to open, close those already open."""
         async with AsyncExitStack() as stack:
             await self._open(stack)
             self._stack = stack.pop_all()
 
     async def close(self) -> None:
-        """Close everything, in reverse order."""
+        """Close all resources, in reverse order of opening."""
         await self._stack.aclose()
 
     async def missing(self) -> list[str]:
@@ -242,7 +242,7 @@ class Worker:
 
 
 class _OwnEvents:
-    """Accepts events only while the ledger is this warehouse's, whose drain will carry them."""
+    """Accepts events only while the ledger is this warehouse's, whose drain absorbs them."""
 
     def __init__(self, ledger: Ledger, queues: EventQueues) -> None:
         self._ledger = ledger
@@ -251,7 +251,7 @@ class _OwnEvents:
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
     ) -> bool:
-        """Queue events as `EventQueue.put` does; return False if the ledger is a foreign one."""
+        """Queue events like `EventQueue.put`; return False if the ledger is another warehouse's."""
         return not self._ledger.is_foreign and await self._sink.put(received_at_ms, product, events)
 
 

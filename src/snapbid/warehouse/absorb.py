@@ -45,7 +45,7 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """Identifies a count of an SSP that has grown."""
+    """The key of an SSP's count in `Absorbed.grown`."""
 
     number: int  # the SSP's
     kind: str  # w, i, l or n (drain/names.py)
@@ -247,7 +247,10 @@ async def differing(
 
 
 async def fetch_days(connection: asyncpg.Connection, source: int) -> list[datetime.date]:
-    """Fetch the days for which a source has absorbed values, in order, without scanning them."""
+    """Fetch the days for which a source has absorbed values, in order.
+
+    Takes one index lookup per day, however many values there are.
+    """
     rows = await connection.fetch(
         "with recursive days as ("
         " select min(day) as day from drain_absorbed where source = $1"
@@ -263,7 +266,7 @@ async def fetch_days(connection: asyncpg.Connection, source: int) -> list[dateti
 async def forget(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> None:
-    """Drop a day's absorbed values of all generations up to `generation`.
+    """Drop a source's absorbed values for a day, of all generations up to `generation`.
 
     The counters of these generations are no longer in Redis.
     """
@@ -308,7 +311,7 @@ async def retire(
 def _columns(read: Sequence[SourceCounters]) -> list[str]:
     """Format all counters' columns as PostgreSQL array literals.
 
-    Encoding each element takes asyncpg several times as long.
+    Encoding the elements one by one would take asyncpg several times as long.
     """
     rows = chain.from_iterable(each.counters for each in read)
     columns = [*zip(*rows, strict=True)] or [()] * len(CounterValue._fields)

@@ -43,7 +43,7 @@ class Count(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """When a person was last blocked and unblocked, and last refused and accepted marketing."""
+    """The times when a person was last blocked, unblocked, and refused or accepted marketing."""
 
     person: int
     product: str
@@ -87,9 +87,10 @@ class Member(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What the numbers in `audience_member` denote: an audience, or a product's restricted persons.
+    """The names behind the audience numbers in `audience_member`.
 
-    `audiences` maps numbers to the ids of audiences, `products` to the names of products.
+    A number denotes an audience, whose id is in `audiences`, or the restricted persons of a
+    product, whose name is in `products`.
     """
 
     audiences: dict[int, str]
@@ -420,7 +421,7 @@ where m.until <> excluded.until
 async def alias(
     connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Record (anonymous, person) pairs, given in the order last seen; return the new ones."""
+    """Record (anonymous, person) pairs, the most recently seen last; return the new pairs."""
     anonymous = [each for each, _ in pairs]
     shared = [each for each, count in Counter(anonymous).items() if count > 1]
     rows = await connection.fetch(_ALIAS, anonymous, [person for _, person in pairs], shared)
@@ -430,7 +431,10 @@ async def alias(
 async def fetch_aliases(
     connection: asyncpg.Connection, anonymous: Iterable[int]
 ) -> list[tuple[int, int]]:
-    """Fetch the (anonymous, person) pairs of these anonymous ids, the most recently seen last."""
+    """Fetch the (anonymous, person) pairs of these anonymous ids, the most recently seen last.
+
+    At most the `LINKS` most recent pairs are fetched per id.
+    """
     rows = await connection.fetch(
         "select anonymous, person from unnest($1::bigint[]) as i (anonymous) cross join lateral"
         " (select person, seen_at from person_alias where anonymous = i.anonymous"
@@ -442,7 +446,7 @@ async def fetch_aliases(
 
 
 async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Link]:
-    """Fetch the links between these persons and members."""
+    """Fetch all links from these persons to members."""
     rows = await connection.fetch(
         "select person, member, product from person_link where person = any($1)", list(persons)
     )
@@ -463,7 +467,7 @@ async def link(
 
 
 async def fetch_counts(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Count]:
-    """Fetch the events counted for these persons."""
+    """Fetch the events that count for audiences of these persons."""
     rows = await connection.fetch(
         "select person, audience, times from person_audience where person = any($1)", list(persons)
     )
@@ -471,7 +475,7 @@ async def fetch_counts(connection: asyncpg.Connection, persons: Iterable[int]) -
 
 
 async def count(connection: asyncpg.Connection, counts: Sequence[Count]) -> None:
-    """Count persons' events, given in any order."""
+    """Count persons' events for audiences, and recompute when each person's membership ends."""
     if counts:
         await connection.execute(_COUNT, *map(list, zip(*counts, strict=True)))
 
@@ -486,7 +490,7 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
 
 
 async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int]) -> set[int]:
-    """Fetch which of these persons are restricted: their product must not advertise to them."""
+    """Return the restricted ones of `persons`, to whom their product must not advertise."""
     rows = await connection.fetch(
         "select person from person_restriction where person = any($1) and holds", list(persons)
     )
@@ -509,7 +513,7 @@ async def refresh(
 
 
 async def fetch_known(connection: asyncpg.Connection, hashes: Iterable[int]) -> set[int]:
-    """Return those of these hashes, of persons or members, for which data is stored."""
+    """Return the hashes, of persons or members, for which the warehouse has any data."""
     rows = await connection.fetch(_KNOWN, list(hashes))
     return {row["hash"] for row in rows}
 
@@ -575,7 +579,7 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 
 
 async def discard(connection: asyncpg.Connection, days: int) -> int:
-    """Delete a batch of expired rows; return how many, 0 once none is left.
+    """Delete a batch of expired rows; return how many were deleted, 0 once none is left.
 
     A membership expires KEPT_DAYS after its end. A person's link or alias expires once it has not
     been seen for `days` days.
@@ -597,7 +601,7 @@ async def discard(connection: asyncpg.Connection, days: int) -> int:
 
 
 async def fetch_revision(connection: asyncpg.Connection) -> int:
-    """Fetch the newest revision of any membership."""
+    """Fetch the newest revision of all memberships; 0 if there are none."""
     revision: int = await connection.fetchval(
         "select coalesce(max(revision), 0) from audience_member"
     )
@@ -605,7 +609,7 @@ async def fetch_revision(connection: asyncpg.Connection) -> int:
 
 
 async def fetch_names(connection: asyncpg.Connection) -> Names:
-    """Fetch what the numbers in `audience_member` denote."""
+    """Fetch the names behind the audience numbers in `audience_member`."""
     rows = await connection.fetch("select number, id, product from audience")
     return Names(
         {row["number"]: row["id"] for row in rows if row["id"] is not None},
@@ -644,7 +648,7 @@ async def record_base(connection: asyncpg.Connection) -> str:
 async def has_base(connection: asyncpg.Connection, id: str) -> bool:
     """Return whether this warehouse has recorded the base of members with this id.
 
-    If not, the base was made from other data, such as those before a restore.
+    If not, the base was made from other data, such as the data before a restore.
     """
     has: bool = await connection.fetchval(
         "select exists (select from audience_base where id = $1::text::uuid)", id

@@ -91,8 +91,8 @@ async def fetch(
 ) -> list[AuditEntry]:
     """Fetch the newest entries, oldest first; `since` is included, `until` is not.
 
-    For a campaign's id, even a deleted one, this includes all entries for many campaigns, since
-    each may have changed this campaign.
+    If `object` is the id of a campaign, even of a deleted one, entries for many campaigns are
+    included, since each of them may concern this campaign.
     """
     rows = await connection.fetch(
         "select id, at, kind, object, action, count, detail, actor, role, application, address"

@@ -75,9 +75,10 @@ async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]
 
 
 async def replace(connection: asyncpg.Connection, base: StoredBase, parts: Iterable[bytes]) -> None:
-    """Store a base, and delete older ones.
+    """Store a base, and delete older bases.
 
-    Deletes those with the same layout, those of other warehouses, and any over a day old.
+    Deletes all bases with the same layout, all bases of other warehouses, and all bases that are
+    over a day old.
     """
     async with connection.transaction():
         await connection.execute(

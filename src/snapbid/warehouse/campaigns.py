@@ -2,7 +2,7 @@
 
 A document is stored and fetched as JSON text, its normalised form as bytes; the package `campaigns`
 interprets both. Each change gives a campaign a new revision, a number that only grows. A deleted
-campaign leaves its id and a revision behind. So a reader can fetch what has changed since the last
+campaign leaves its id and a revision behind. So a reader can fetch the changes since the last
 revision it saw.
 """
 
@@ -187,7 +187,7 @@ async def copy_all(
     """Pass all campaigns to `take`, unordered, in lists as they arrive; requires a transaction.
 
     `content` is the form normalised under `rules` if there is one, otherwise the document. While
-    `take` works, PostgreSQL sends ahead as far as the socket's buffer allows.
+    `take` works, PostgreSQL continues to send until the socket's buffer is full.
     """
 
     async def read(data: bytes) -> None:

@@ -178,7 +178,7 @@ class CampaignDay(NamedTuple):
 
 
 class Differing(NamedTuple):
-    """Two figures for the same day, which should be equal."""
+    """Two figures for the same day that should be equal but differ."""
 
     day: datetime.date
     what: str
@@ -194,7 +194,7 @@ async def compare_reports(connection: asyncpg.Connection) -> list[Differing]:
 async def compare_campaigns(
     connection: asyncpg.Connection, since: datetime.date
 ) -> list[Differing]:
-    """Compare the daily sums over all SSPs with those over all campaigns."""
+    """Compare daily sums over all SSPs with daily sums over all campaigns, from `since` on."""
     return _differing(await connection.fetch(_CAMPAIGNS, since))
 
 
@@ -232,7 +232,7 @@ async def count_events(connection: asyncpg.Connection, hour: int) -> dict[tuple[
 async def compare_conversions(
     connection: asyncpg.Connection, day: datetime.date
 ) -> list[Differing]:
-    """Compare the conversions of a day with the stored events that count for them."""
+    """Compare a day's conversion sums with the stored events that they count."""
     first = datetime.datetime.combine(day, datetime.time(), datetime.UTC)
     until = first + datetime.timedelta(days=1)
     rows = await connection.fetch(_CONVERSIONS, day, first, until, timeout=LONG_S)

@@ -82,7 +82,10 @@ class DayHistory(NamedTuple):
 
 
 async def store(connection: asyncpg.Connection, source: str, days: Sequence[StoredDay]) -> None:
-    """Store days from the data set `source`, replacing their earlier versions."""
+    """Store days from the data set `source`, replacing earlier versions.
+
+    A version with fewer answers than the stored one is ignored.
+    """
     encode = msgspec.json.encode
     columns = [
         [day.number for day in days],

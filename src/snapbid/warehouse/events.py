@@ -152,7 +152,7 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Prepare a session to store events; return True, since any number of drains may do so.
+    """Prepare a session to store events. Returns True: any number of drains may store events.
 
     If permitted, keep the server from quoting refused rows in its log.
     """
@@ -164,7 +164,7 @@ async def join(connection: asyncpg.Connection) -> bool:
 
 
 async def hold_products(connection: asyncpg.Connection, products: Iterable[str]) -> None:
-    """Lock products, so that nobody else stores their events until the transaction ends.
+    """Lock products, so that no other drain stores their events until the transaction ends.
 
     The locks are taken in a fixed order, so that drains cannot deadlock.
     """
@@ -183,7 +183,7 @@ async def limit_statements(connection: asyncpg.Connection, seconds: float) -> No
 
 
 async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> list[EventRow]:
-    """Claim the ids that are new; return the first row of each, in order. Call `store` next."""
+    """Claim the new event ids; return the first row of each, in order. Call `store` next."""
     firsts: dict[str, EventRow] = {}
     for row in rows:
         firsts.setdefault(row.event_id, row)
@@ -194,7 +194,7 @@ async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> lis
 
 
 async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set[str]:
-    """Return those of these ids that stored events have."""
+    """Return the subset of `ids` that belongs to stored events."""
     rows = await connection.fetch(
         "select event_id from event_ids where event_id = any($1)", list(ids)
     )
@@ -233,7 +233,7 @@ def _record(row: EventRow) -> tuple[object, ...]:
 async def fetch_members(
     connection: asyncpg.Connection, sequences: Iterable[bytes], event_ids: Iterable[str]
 ) -> list[SequenceMember]:
-    """Fetch the events of these sequences, and those with these ids, in order of arrival."""
+    """Fetch the events of these sequences, and the events with these ids, in order of arrival."""
     found = await connection.fetch(
         "select event_id, received_at from event_ids where sequence = any($1)"
         " union select event_id, received_at from event_ids where event_id = any($2)",
@@ -293,7 +293,7 @@ async def fetch_revisions(
 async def note_revised(
     connection: asyncpg.Connection, revisions: Iterable[Revision], most: int
 ) -> None:
-    """Record that the pages are flagged.
+    """Record that the pages of these revisions have been flagged.
 
     The revision of a bonus is complete after its last page or `most` cash-outs.
     """
@@ -342,7 +342,7 @@ async def dead_letter(connection: asyncpg.Connection, letters: Sequence[DeadLett
 
 
 async def discard(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete a batch of dead letters older than `moment`; return how many, 0 once none is left."""
+    """Delete a batch of dead letters from before `moment`; return how many, 0 if none is left."""
     status: str = await connection.execute(
         "delete from event_dead_letters where number in (select number from"
         " (select number, failed_at from event_dead_letters order by number limit $2) as oldest"

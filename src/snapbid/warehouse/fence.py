@@ -103,8 +103,8 @@ async def outdate(
 ) -> None:
     """Record that the ledger's data for these runs was replaced with an older copy.
 
-    From now on, their counters add only what exceeds the absorbed values, and nothing for days
-    whose absorbed values were dropped.
+    From now on, a counter of these runs adds only its excess over the absorbed value, and nothing
+    for days whose absorbed values were dropped.
     """
     await connection.execute(
         "update drain_source set outdated = true, retired_on = greatest(retired_on, forgotten_to)"

@@ -1,10 +1,10 @@
 """Leases as advisory locks, which decide what each drain works on.
 
 There are leases on shards' counters, others on their events, and sole leases on work that one
-process does for all shards. A lease belongs to the database session that writes what was read from
-the shard, and ends with that session: by the time another drain gets the lease, all work of the
-former holder is committed or rolled back. A row with an expiry would require clocks that agree, and
-a check in each statement.
+process does for all shards. A lease belongs to the database session that writes the data read from
+the shard, and ends with that session. So when another drain gets the lease, all work of the former
+holder is committed or rolled back. A row with an expiry would require clocks that agree, and a
+check in each statement.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _LOOK: Final = """
 
 
 class Look(NamedTuple):
-    """Who holds which leases at one moment."""
+    """The holders of the leases of one kind at one moment."""
 
     mine: frozenset[int]  # this session's
     others: frozenset[int]
@@ -58,7 +58,10 @@ async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
 
 
 async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_able: bool) -> None:
-    """Declare whether this drain can read all shards: such drains divide the shards among them."""
+    """Declare whether this drain is able, which means that it can read all shards.
+
+    The shards are divided among able drains.
+    """
     function = "pg_advisory_lock_shared" if is_able else "pg_advisory_unlock_shared"
     await connection.execute(f"select {function}($1, $2)", kind, _ABLE)
 

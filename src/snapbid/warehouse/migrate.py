@@ -46,8 +46,8 @@ class SchemaStanding(NamedTuple):
 async def migrate(dsn: str) -> list[str]:
     """Apply the missing migrations and return their names, in order.
 
-    Raises MigrationError for a database newer than this program, and asyncpg's errors or OSError
-    for one that cannot be reached.
+    Raises MigrationError if the database is newer than this program, and asyncpg's errors or
+    OSError if it cannot be reached.
     """
     connection = await asyncpg.connect(dsn, timeout=unavailable.CONNECT_S)
     try:

@@ -47,7 +47,7 @@ async def fetch_spans(connection: asyncpg.Connection) -> list[Span]:
 async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span]) -> None:
     """Create a partition for the part of `span` not in `others`; fill it from `events_other`.
 
-    Raises asyncpg.PostgresError; then nothing is changed.
+    Raises asyncpg.PostgresError on failure, with nothing changed.
     """
     first, following = span.first, span.next
     for other in others:
@@ -72,7 +72,10 @@ async def make(connection: asyncpg.Connection, span: Span, others: Iterable[Span
 
 
 async def drop(connection: asyncpg.Connection, span: Span) -> None:
-    """Drop a partition with its events. Raises asyncpg.PostgresError; then nothing is changed."""
+    """Drop a partition with its events.
+
+    Raises asyncpg.PostgresError on failure, with nothing changed.
+    """
     async with connection.transaction():
         await connection.execute(f"{_PATIENCE}; drop table {span.name}")
 

@@ -1,4 +1,4 @@
-"""Erases forgotten persons' data in the warehouse, and records whose data to suppress."""
+"""Erases data of forgotten persons from the warehouse, and lists persons to suppress."""
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -70,7 +70,7 @@ class Conflict(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A dead letter that mentions an id; one that cannot be read has no event id or product."""
+    """A dead letter that mentions an id; an unreadable letter has no event id or product."""
 
     number: int
     event_id: str | None
@@ -88,7 +88,7 @@ class Erased(NamedTuple):
 
 
 async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
-    """Fetch the key for hashes, and the hashes of all suppressed persons."""
+    """Fetch the hashes of all suppressed persons, and the secret key of these hashes."""
     row = await connection.fetchrow(
         "select key, array(select hash from suppressed) as hashes from suppression_key"
     )
@@ -96,12 +96,12 @@ async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
 
 
 async def fetch_key(connection: asyncpg.Connection) -> PersonKey:
-    """Fetch the key for hashes of persons."""
+    """Fetch the secret key with which persons are hashed."""
     return PersonKey(bytes(await connection.fetchval("select key from suppression_key")))
 
 
 async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:
-    """Fetch a value that changes whenever the suppression list does."""
+    """Fetch a value that changes whenever the list of suppressed persons changes."""
     return tuple(
         await connection.fetchrow("select count(*), max(since), min(since) from suppressed")
     )

@@ -1,7 +1,7 @@
 """Products and their API keys, shown once and stored as hashes (contract 7, Key).
 
-A key has 256 random bits, far too many to guess: a plain SHA-256 protects it as well as a slow hash
-would, and costs a request next to nothing.
+A key has 256 random bits, too many to guess, so a plain SHA-256 protects it as well as a slow hash
+would, at hardly any cost per request.
 """
 
 import re
@@ -144,7 +144,7 @@ def _issued(row: asyncpg.Record) -> IssuedKey:
 
 
 async def fetch_names(connection: asyncpg.Connection) -> list[str]:
-    """Fetch the names of all products, including those that only an audience names."""
+    """Fetch the names of all products, including products named only by an audience."""
     rows = await connection.fetch(
         "select name from product union select product from audience where product is not null"
     )

@@ -150,7 +150,7 @@ async def replace_many(connection: asyncpg.Connection, entries: list[RateEntry])
 
 
 async def remove(connection: asyncpg.Connection, currency: str, day: date | None) -> int:
-    """Remove the operator's rates for a currency, all or one day's; return how many."""
+    """Remove the operator's rates for a currency, on one day or (None) all; return how many."""
     status: str = await connection.execute(
         "delete from operator_rate where currency = $1 and day = coalesce($2, day)", currency, day
     )

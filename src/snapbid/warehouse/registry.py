@@ -48,7 +48,7 @@ async def add(
     `canonical` is the descriptor itself by default. A new canonical id applies from the next day
     (UTC) on or, with `open_days`, to all days that are not closed yet. Raises RegistryError if the
     spelling is not allowed, if the canonical id is not registered or is itself a variant, or if the
-    descriptor is the canonical id of others.
+    descriptor is the canonical id of other descriptors.
     """
     canonical = descriptor if canonical is None else canonical
     _check_spelling(descriptor)
@@ -110,10 +110,10 @@ async def set_access(
 
 
 async def remove(connection: asyncpg.Connection, descriptor: str) -> None:
-    """Remove an SSP: its requests get a 404 from then on.
+    """Remove an SSP, whose requests then get a 404.
 
     Its figures stay with its family, and it gets the same number if it is registered again. Raises
-    RegistryError if it is not registered, or is the canonical id of others.
+    RegistryError if it is not registered, or is the canonical id of other descriptors.
     """
     async with connection.transaction():
         await connection.execute("select catalog_lock()")

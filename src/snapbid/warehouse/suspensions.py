@@ -21,7 +21,7 @@ _COLUMNS: Final = (
 
 
 class SuspensionRule(NamedTuple):
-    """The conditions for suspending a creative at an SSP, all of which must hold."""
+    """The conditions for suspending a creative at an SSP; all must hold."""
 
     losses: int  # the least number of rejections; 0: never suspend
     share: float  # the least share of rejections in its bids since the first one
@@ -29,7 +29,7 @@ class SuspensionRule(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """A count of an SSP's rejections of a creative, or of the creative's bids since the first one.
+    """A count of a creative's rejections by an SSP, or of its bids there since the first one.
 
     A row has either `losses` and their `reason`, or `bids`. `ssp` is the canonical id.
     """
@@ -65,7 +65,7 @@ async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
 
 
 async def take_rejections(connection: asyncpg.Connection) -> list[Rejection]:
-    """Remove and return rejections, to be counted in the same transaction."""
+    """Remove and return up to `_MOST` rejections, to be counted in the same transaction."""
     rows = await connection.fetch(
         "delete from creative_rejection where ctid in"
         " (select ctid from creative_rejection limit $1)"
@@ -125,7 +125,7 @@ async def count(
 async def fetch_suspended(
     connection: asyncpg.Connection, ssp: str | None = None
 ) -> list[CreativeSuspension]:
-    """Fetch suspensions at one SSP (canonical id) or all, ordered by campaign and creative."""
+    """Fetch suspensions at one SSP (canonical id) or all SSPs, by campaign and creative."""
     rows = await connection.fetch(
         f"select {_COLUMNS} from creative_suspension"
         " where until > now() and ($1::text is null or ssp = $1) order by campaign, creative, ssp",
@@ -140,9 +140,9 @@ async def resume(
     creative: str | None = None,
     ssp: str | None = None,
 ) -> list[CreativeSuspension]:
-    """End the suspensions of a campaign's creatives, or of one creative, at one SSP or all.
+    """End the suspensions of a campaign's creatives, or of one creative, at one SSP or all SSPs.
 
-    Their rejections are deleted. Return the suspensions that ended.
+    The rejections behind these suspensions are deleted. Returns the ended suspensions.
     """
     rows = await connection.fetch(
         "delete from creative_suspension where campaign = $1 and until > now()"

@@ -1,4 +1,4 @@
-"""Queries behind the operator's page."""
+"""Queries for the operator's page."""
 
 from datetime import date
 from typing import Final, NamedTuple
@@ -83,7 +83,7 @@ class Budgeted(NamedTuple):
 
 
 async def count_campaigns(connection: asyncpg.Connection) -> int:
-    """Count all campaigns, whatever their status."""
+    """Count all campaigns, active and paused."""
     return int(await connection.fetchval("select count(*) from campaign"))
 
 
@@ -95,14 +95,14 @@ async def fetch_time(connection: asyncpg.Connection) -> float:
 async def fetch_unlimited(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignDay]:
-    """Fetch up to `most` campaigns without a budget, the highest spend on the day first."""
+    """Fetch a day's figures of up to `most` campaigns without a budget, highest spend first."""
     return [CampaignDay(*row) for row in await connection.fetch(_UNLIMITED, today, most)]
 
 
 async def fetch_converted(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignConversions]:
-    """Fetch up to `most` campaigns, those with the most registrations on the day first."""
+    """Fetch a day's conversions of up to `most` campaigns, most registrations first."""
     rows = await connection.fetch(_CONVERTED, today, most)
     return [CampaignConversions(row[0], *map(int, tuple(row)[1:])) for row in rows]
 

@@ -111,7 +111,7 @@ async def _build(connection: asyncpg.Connection, folder: Path) -> Base:
 
 
 async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.WarehouseState:
-    """Load all campaigns from a single snapshot."""
+    """Put all campaigns of one warehouse snapshot into the builder; return the snapshot's state."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         state = await campaigns.fetch_state(connection)
         count, logged_at = 0, monotonic()

@@ -95,7 +95,7 @@ class MemberPublisher:
             self._make_base()
 
     async def _take_base(self, connection: asyncpg.Connection) -> None:
-        """Use the base that was just made; at first, the published one or a new one."""
+        """Switch to a base that is ready; on the first call, use the published one or make one."""
         if self._base is None or not self._path.with_name(self._base.name).exists():
             self._changed = None
         if self._changed is None:

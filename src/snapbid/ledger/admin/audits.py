@@ -29,7 +29,7 @@ COMPARISONS: Final = {  # by name, what has the first figure and what has the se
 class Difference(msgspec.Struct, frozen=True):
     """Two figures that should match but differed in two successive audits.
 
-    `comparison`: a name in COMPARISONS.
+    `comparison`: a key of COMPARISONS; `what`: the compared figure, named for operators.
     """
 
     comparison: str
@@ -46,7 +46,7 @@ class Difference(msgspec.Struct, frozen=True):
 class AuditReport(msgspec.Struct, frozen=True):
     """A completed audit; `at` is its time by the clock of Redis (epoch s).
 
-    `counts`: the number of differences by comparison; `shown`: the first few.
+    `counts`: the number of differences by comparison; `shown`: the first SHOWN of them.
     """
 
     at: float
@@ -55,7 +55,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 async def write_audit(redis: Redis, report: AuditReport) -> None:
-    """Replace the report. Raises RedisError."""
+    """Replace the stored report of the last audit. Raises RedisError."""
     await redis.set(AUDIT, msgspec.json.encode(report))
 
 
@@ -73,7 +73,7 @@ class LoggedBid(NamedTuple):
     imp_id: str
 
     def digests(self) -> bytes:
-        """Return the bid's digests, as an unsigned bid and as a signed one."""
+        """Return the digests of an unsigned and of a signed bid with these ids, joined."""
         auction, imp = self.auction_id.encode(), self.imp_id.encode()
         family = b"" if self.ssp is None else family_of(self.ssp)
         return bid_digest(auction, imp) + bid_digest(family + auction, imp)
@@ -87,9 +87,9 @@ class RecordedBids:
         self._kinds = redis.register_script(script("kinds", shards=shards))
 
     async def fetch_kinds(self, bids: Sequence[LoggedBid]) -> list[int]:
-        """Fetch the kinds of notices counted for each bid, as a sum of flags in `records`.
+        """Fetch the kinds of notices counted for each bid, as a sum of WIN, BILLING and LOSS.
 
-        NO_RECORD stands for a bid that the ledger does not have. Raises RedisError or OSError.
+        NO_RECORD stands for a bid that is not in the ledger. Raises RedisError or OSError.
         """
         digests = b"".join([bid.digests() for bid in bids])
         args: list[int | bytes] = [int(time() * 1000), digests]

@@ -3,7 +3,7 @@
 A shard moves as a whole, to its number modulo the new number of shards, so records stay with the
 money held for them, and batches of bids can still be rolled back. Impressions move to the shards of
 their users. Counters and grants are not copied: the drain has already carried the counters, and
-allocators grant again what the copied allowances have used.
+allocators issue new grants, which include the amounts that the copied allowances have used.
 """
 
 from collections import Counter, defaultdict
@@ -29,9 +29,10 @@ class CopyError(RedisError):
 
 
 class ShardClocks(NamedTuple):
-    """A shard's hold clock (ms), and for each process two times by this clock.
+    """A shard's hold clock, and two times of each process by this clock; all in ms.
 
-    `processes`, by token: up to when the process' notices are settled, and its last heartbeat.
+    `now`: the clock's current time. `processes` maps the token of a process to the time up to which
+    its notices are settled, and the time of its last heartbeat.
     """
 
     now: int
@@ -87,8 +88,8 @@ class Copy:
     ) -> dict[bytes, tuple[int, int]]:
         """Copy a shard's registry of time buckets.
 
-        Return each time bucket's number in the target, and its expiry (epoch s). Time buckets of
-        several shards that merge into one keep their order.
+        Return, by name, each time bucket's number in the target and its expiry (epoch s). If
+        several shards merge into one, their time buckets stay in order.
         """
         known: Any = await self._source.hgetall(closing.time_buckets_key(keys))
         to, index = number % self._shards, number // self._shards
@@ -165,7 +166,7 @@ class Copy:
             self._impressions += len(members)
 
     async def events(self, key: str) -> None:
-        """Copy an event stream, keeping each product's order."""
+        """Copy an event stream, keeping the events of each product in order."""
         first = "-"
         while True:
             entries: Any = await self._source.xrange(key, min=first, count=ENTRIES)
@@ -203,7 +204,10 @@ class Copy:
             await self._write(_GOLIVE, "PEXPIRE", name, left_ms)
 
     async def check(self) -> Moved:
-        """Compare the copy with the original. Raises CopyError."""
+        """Check that the target has all copied bid records and spend; return the counts.
+
+        Raises CopyError if it does not.
+        """
         for number in range(self._shards):
             keys = ShardKeys(number)
             records, allowances = 0, dict[bytes, int]()
@@ -280,7 +284,10 @@ def _flat(mapping: Mapping[Any, Any]) -> list[Any]:
 
 
 async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
-    """Yield the keys with a prefix in batches; record and money keys once, though scans repeat."""
+    """Yield the keys with a prefix, in batches.
+
+    A scan may repeat keys; keys of records and of money are yielded only once.
+    """
     batch, given = list[bytes](), set[bytes]()
     async for key in redis.scan_iter(match=f"{prefix}*", count=AT_ONCE):
         if key[len(prefix) :].startswith((b"r:", b"m:")):

@@ -25,10 +25,10 @@ KEPT_S: Final = 3600.0  # after which an old report is removed
 
 
 class DrainReport(msgspec.Struct, frozen=True):
-    """A drain's report.
+    """A drain's report on itself.
 
     `at`: when it was made, by the clock of Redis (epoch s); `ahead_s`: how far the drain's own
-    clock is ahead of that of Redis.
+    clock is ahead of that of Redis; `troubles`: the current problems.
     """
 
     host: str

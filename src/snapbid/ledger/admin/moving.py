@@ -4,9 +4,9 @@ The old ledger is closed: workers treat it as unavailable, and spool notices. It
 new one (copying.py), which stays closed until the copy has been compared. Then the operator
 restarts `serve` and `drain` with the new settings, and workers settle the spooled notices.
 
-The shards of the new ledger are `filling` and then open; shard 0 is `filled` in between, and from
-then on the move counts as done. If the command is killed before that, running it again starts over;
-if after that, running it again finishes the move.
+The shards of the new ledger are `filling` during the copy. Then shard 0 becomes `filled`, which
+completes the move, and all shards are opened. If the command is killed before shard 0 is `filled`,
+running it again starts over; if it is killed later, running it again finishes the move.
 """
 
 import asyncio
@@ -81,7 +81,10 @@ class LedgerSide:
         return [ShardState.parse(await self._begin(keys=keys.script_keys)) for keys in self.keys]
 
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:
-        """Begin a run of Redis in a shard that is being filled; return the shard's state."""
+        """Begin a run of Redis in a shard that is being filled; return the shard's state.
+
+        `warehouse`: the id of the warehouse whose numbers the ledger uses.
+        """
         answer = await self._begin(keys=keys.script_keys, args=[warehouse, self.shards, "fills"])
         return ShardState.parse(answer)
 
@@ -130,7 +133,7 @@ async def move(
 
     `name`: the new ledger's name in messages; `tell`: receives progress messages; `leave_unknown`:
     leave behind counters that the drain cannot carry because the warehouse does not know their
-    campaign or SSP. Raises MoveError, and errors of the stores.
+    campaign or SSP. Raises MoveError, another RedisError, or OSError.
     """
     source, target = LedgerSide(old), LedgerSide(new)
     try:
@@ -141,7 +144,10 @@ async def move(
 
 
 async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
-    """Reopen the old ledger and remove the new one. Raises MoveError if the new one is in use."""
+    """Reopen the old ledger, and remove the new one.
+
+    Raises MoveError if the new ledger is in use, or was not moved from the old one.
+    """
     source, target = LedgerSide(old), LedgerSide(new)
     try:
         epoch = await source.epoch()
@@ -247,7 +253,7 @@ async def _fill(
 
 
 async def _finish(source: LedgerSide, target: LedgerSide, name: str) -> None:
-    """Open the new ledger, and record in the old one that it has moved."""
+    """Record in the old ledger that it has moved, and open the new one."""
     await source.close(f"moved to {name}")
     await target.reopen()
 
@@ -281,7 +287,7 @@ async def _is_in_use(ledger: LedgerSide) -> bool:
 async def _began(source: LedgerSide) -> str:
     """Fetch the start of the last run of Redis or the last adoption (epoch s), whichever is later.
 
-    Earlier notices are not meant for bids made from now on.
+    In the new ledger, a notice from before this time never counts for a bid made after it.
     """
     times = list[Any]()
     for keys in source.keys:
@@ -319,7 +325,7 @@ async def _set_clocks(target: LedgerSide, keys: ShardKeys, clocks: ShardClocks) 
 
 
 async def _deliver_outboxes(source: LedgerSide) -> None:
-    """Deliver the outboxes to their users' shards."""
+    """Deliver all outbox entries to the shards of their users. Raises MoveError if that stalls."""
     if source.shards == 1:
         return
     sweeper = OutboxSweeper(source.connections, source.shards, time)
@@ -357,7 +363,7 @@ async def _await_drain(source: LedgerSide, tell: Tell) -> None:
 
 
 async def _await_rounds(source: LedgerSide) -> None:
-    """Wait for two rounds of the drain in each shard; the second one begins after this call."""
+    """Wait for two rounds of the drain in each shard, so the second one begins after this call."""
     for _ in range(2):
         before = {keys: await source.redis.get(keys.drained_at) for keys in source.keys}
 
@@ -370,7 +376,10 @@ async def _await_rounds(source: LedgerSide) -> None:
 
 
 async def _changed(redis: Redis, keys: ShardKeys) -> int:
-    """Count the counters that wait for the drain, in one step since it moves them around."""
+    """Count the counters that wait for the drain.
+
+    A script reads both keys in one step, since the drain moves counters from one to the other.
+    """
     count: Any = await redis.eval(script("changed"), 2, keys.changed, keys.taken)
     return int(count)
 
@@ -380,7 +389,10 @@ async def _sum(ledger: LedgerSide, count: Callable[[ShardKeys], Awaitable[int]])
 
 
 async def _until_none(left: Callable[[], Awaitable[int]], what: str) -> None:
-    """Wait until nothing is left. Raises MoveError if there is no progress."""
+    """Wait until `left` returns 0. Raises MoveError after CARRIED_S without progress.
+
+    `what`: the text of that error, after the number left.
+    """
     loop = asyncio.get_running_loop()
     least, since = await left(), loop.time()
     while least:

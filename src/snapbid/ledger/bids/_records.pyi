@@ -19,9 +19,10 @@ def user_digest(user: str) -> bytes:
 class AnswerBids:
     """The bids of one 200 answer, waiting to be remembered.
 
-    `now` is in epoch s and ms; `answer` is the answer's identity (24 bits); `counted`: an earlier
-    batch has counted the answer. `user` is required if limits have caps. Raises OverflowError for
-    values that do not fit the layout, TypeError and AttributeError for malformed bids.
+    `now`: epoch seconds, and the milliseconds of that second; `answer`: the answer's identity (24
+    bits); `counted`: whether an earlier batch has counted the answer. `user` is required if limits
+    have caps. Raises OverflowError for values that do not fit the layout, TypeError and
+    AttributeError for malformed bids.
     """
 
     def __new__(
@@ -48,7 +49,7 @@ class AnswerBids:
 
     @property
     def entries(self) -> bytes:
-        """The packed bids."""
+        """The bids, packed for remember.lua."""
 
     @property
     def is_counted(self) -> bool:
@@ -66,7 +67,7 @@ class AnswerBids:
         """Resolve the answer with the verdicts; return whether it was still pending."""
 
     def refuse(self) -> None:
-        """Resolve the answer with "": its bids were not remembered."""
+        """Resolve the answer with "", which means that its bids were not remembered."""
 
 def join(answers: list[AnswerBids]) -> tuple[bytes, bool]:
     """Join the entries of all bids; also return whether any bid has limits."""

@@ -55,7 +55,7 @@ class LedgerClock:
         return 0 if self._simulated else round((self._ahead_s - self._own_ahead_s) * 1000)
 
     def now(self, loop_s: float) -> tuple[int, int]:
-        """Convert event loop time to epoch s and ms."""
+        """Convert event loop time to epoch seconds, and the milliseconds of that second."""
         if self._last[0] == loop_s and self._simulated is None:  # loop time advances in ms
             return self._last[1]
         now = divmod(self.now_ms(loop_s), 1000)

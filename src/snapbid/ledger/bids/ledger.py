@@ -185,7 +185,7 @@ class Ledger:
         return any(shard.is_foreign for shard in self._shards)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
-        """Accept only the ledger of the warehouse with this id; accept any ledger if it is "".
+        """Accept only the ledger of the warehouse with this id; any ledger if the id is "".
 
         `epochs`: the epoch of each shard of the warehouse's ledger, "" for a shard without one;
         empty if the warehouse has no ledger yet.
@@ -388,7 +388,8 @@ class Ledger:
     async def _settle_moved(self, packed: bytes, own: int) -> str | None:
         """Settle a spooled notice in another shard, if the ledger has been moved.
 
-        The spool does not record the auction, so every shard is tried. None if one is unavailable.
+        The spool does not record the auction, so every shard is tried. Returns None if a shard is
+        unavailable.
         """
         if self._shards[own].former:
             for shard in self._shards:
@@ -410,9 +411,10 @@ class Ledger:
         return not self._spool.has_notices_of(token) and await self._sign_off(token)
 
     async def _sign_off(self, token: str) -> bool:
-        """Sign a process off, so that holds stop waiting for it; return whether that is replicated.
+        """Deregister a process in all shards, so that holds no longer wait for its notices.
 
-        If it were not, holds would wait after a failover for a process that nobody signs off.
+        Return whether all shards and their replicas have the change. Otherwise the process must be
+        deregistered again, since a failover could bring its registration back.
         """
         try:
             for number, clock in enumerate(self._clocks):

@@ -73,9 +73,10 @@ class NoticeVerdict(StrEnum):
 
 
 def family_of(canonical: str) -> bytes:
-    """Return the prefix of the names of a family's signed bids; the auction id follows it.
+    """Return the prefix that the auction ids of a family's signed bids get before hashing.
 
-    It begins with NAMED_BY_FAMILY, so it never clashes with the name of an unsigned bid.
+    `canonical`: the family's canonical id. The prefix begins with NAMED_BY_FAMILY, which UTF-8
+    never contains, so a signed bid is never mistaken for an unsigned one.
     """
     return NAMED_BY_FAMILY + blake2b(canonical.encode(), digest_size=FAMILY_SIZE).digest()
 
@@ -135,7 +136,7 @@ class BidBatch(NamedTuple):
 
 
 def counters(answers: list[AnswerBids]) -> list[str | bytes | int]:
-    """Encode, by day, how much to raise each counter if all bids are kept, for remember.lua."""
+    """Encode for remember.lua, by day, the increments of counters if all bids are kept."""
     parts: list[str | bytes | int] = []
     for day, names, increments in count(answers):
         parts += (_date(day), len(names), *names, *increments)

@@ -65,7 +65,7 @@ class ShardState(NamedTuple):
 
 
 def parse_time(text: str) -> tuple[int, int]:
-    """Parse `1766000000.123` into epoch s and ms; zeros if empty."""
+    """Parse `1766000000.123` into seconds and milliseconds; zeros if empty."""
     seconds, _, ms = text.partition(".")
     return int(seconds or 0), int(ms or 0)
 

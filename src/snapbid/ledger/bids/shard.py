@@ -182,7 +182,7 @@ class GroupCommit:
 
     @property
     def unconfirmed(self) -> list[BidBatch]:
-        """Our batches that may have been applied and are not yet rolled back."""
+        """Batches of this process that may have been applied and are not yet rolled back."""
         doubtful = [entry.batch for entry in self._to_roll_back if entry.done is None]
         return doubtful if self._unconfirmed is None else [*doubtful, self._unconfirmed]
 
@@ -306,7 +306,7 @@ class GroupCommit:
         return (*head, entries, f"{self.warehouse} {self.families}", *counters(answers))
 
     def _note_settled(self, until: int | None) -> None:
-        """Note that notices received until then are settled, unless any are spooled."""
+        """Note that all notices up to `until` (hold clock) are settled, unless some are spooled."""
         if until is not None and self._is_spool_empty():
             self._settled_until = until
 
@@ -536,7 +536,10 @@ class LedgerShard:
         return answer
 
     def hold(self, packed: bytes, within_s: float, *, ends: bool = False) -> "Reply[str] | None":
-        """Hold a capped user's impression, or end a hold (PendingHold); None if not connected."""
+        """Hold a capped user's impression, or end a hold (PendingHold).
+
+        Returns None if too many requests are waiting, or if a new hold finds the shard unavailable.
+        """
         if not (self.connected or ends):
             return None
         done: Reply[str] = self.trips.reply()
@@ -554,7 +557,10 @@ class LedgerShard:
         from_spool: bool = False,
         otherwise: tuple[int, bytes] | None = None,
     ) -> "Reply[str | None] | None":
-        """Settle a notice; see PendingNotice. None if Redis is unavailable."""
+        """Settle a notice; see PendingNotice.
+
+        Returns None if Redis is unavailable or slow, or if too many notices are waiting.
+        """
         trips = self.trips
         if not trips.connected:
             return None
@@ -566,7 +572,7 @@ class LedgerShard:
         return done
 
     def roll_back(self, batch: BidBatch) -> "asyncio.Future[bool] | None":
-        """Roll back another process' unconfirmed batch; None if Redis is unavailable."""
+        """Roll back an unconfirmed batch of another process; None if Redis is unavailable."""
         if not self.connected:
             return None
         done: asyncio.Future[bool] = self._loop.create_future()

@@ -35,7 +35,7 @@ _UNLOCKED: Final = ".new"  # being created; ignored by readers
 
 
 class SpoolFullError(Exception):
-    """The spool cannot take another notice."""
+    """A notice cannot be spooled: the spool or the disk is full, or a file cannot be written."""
 
 
 class Spool:
@@ -166,7 +166,7 @@ class Spool:
             self._file, self._size = None, 0
 
     async def close(self) -> None:
-        """Leave unsettled notices to the next worker."""
+        """Close this worker's files, leaving unsettled notices to other workers."""
         await self.set_aside()
         if self._process is not None:
             self._process.keep()
@@ -241,7 +241,7 @@ class Spool:
 
 
 class SpoolFile:
-    """A file taken over from another process; `done` or `keep` releases it."""
+    """A locked file in the spool directory; `done` or `keep` releases it."""
 
     def __init__(self, path: Path, file: int) -> None:
         self._path = path
@@ -253,7 +253,7 @@ class SpoolFile:
 
     @property
     def token(self) -> str:
-        """The token of the process that wrote the file."""
+        """The token of the ended process; only for a file from `Spool.gone`."""
         return self._path.stem
 
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
@@ -284,7 +284,7 @@ class SpoolFile:
         os.close(self._file)
 
     def keep(self) -> None:
-        """Leave the file for the next attempt."""
+        """Unlock the file, and leave it for the next attempt."""
         os.close(self._file)
 
 
@@ -326,7 +326,7 @@ def _create(path: Path, content: bytes) -> int:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Sync a directory: the names of its files must survive a crash."""
+    """Sync a directory, so that the names of its files survive a crash."""
     file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

@@ -85,7 +85,7 @@ class _State(msgspec.Struct, array_like=True):
 
 
 class _Message(NamedTuple):
-    """An update for an allowance."""
+    """An update of a campaign's allowances in one shard."""
 
     budget: EscrowedBudget
     accounts: Accounts
@@ -205,12 +205,15 @@ class Allocator:
         return _Move(after, messages)
 
     def _patience_ms(self, budget: EscrowedBudget) -> int:
-        """Return the delay of a campaign's next refill request if it has no money for a bid."""
+        """Return the delay (ms) of the next refill request if there is no money for a bid."""
         midnight_ms = DAY_MS - int(self._clock() * 1000) % DAY_MS
         return min(GROWING_MS if budget.grows else SPENT_MS, midnight_ms)
 
     def _passed(self, campaign: int) -> tuple[float, dict[tuple[str, int], int]]:
-        """Return the seconds since the last look at a campaign, and its allowances' use then."""
+        """Return the seconds since a campaign's last round, and what its allowances had used then.
+
+        The amounts are by period and shard. The caller updates them in place for the next round.
+        """
         now = monotonic()
         at, use = self._looks.pop(campaign, (now - 1.0, {}))
         self._looks[campaign] = now, use
@@ -269,7 +272,10 @@ class Allocator:
         return _joined(await self._of_each(read))
 
     def _parsed(self, budget: EscrowedBudget, segment: str, state: bytes) -> _Stored:
-        """Parse an account; one from another run of Redis may be old, and knows no allowance."""
+        """Parse an account.
+
+        An account from another run of Redis may be outdated, so it counts as knowing no allowance.
+        """
         known = msgspec.json.decode(state, type=_State) if state else _State(segment, {})
         accounts = {}
         for period in budget.limits:
@@ -324,7 +330,7 @@ class Allocator:
 
 
 class _Move(NamedTuple):
-    """A campaign's accounts after a round, and the updates for its allowances, by shard."""
+    """A campaign's accounts after a round, and by shard the updates of its allowances."""
 
     accounts: Accounts
     messages: Sequence[_Message | None]

@@ -18,8 +18,8 @@ A raised figure must be on the replicas before the other side is updated: if an 
 grant, or an allowance a return, the money would exist twice. An account that lost its data learns
 from the allowances, and grants nothing until it knows all of them.
 
-Any number of allocators may work at the same time: each changes an account only if nobody else has
-changed it since it was read, and raises an allowance's returns only if they are as they were read.
+Any number of allocators may work at the same time. An allocator changes an account, or raises an
+allowance's returns, only if these have not changed since it read them.
 """
 
 from collections.abc import Sequence
@@ -111,8 +111,8 @@ class Plan(NamedTuple):
 class Demand(NamedTuple):
     """The demand on an allowance since the last round.
 
-    `spent`: how much more of it is used; `refused`: the lowest cost refused since it last had
-    headroom, or 0.
+    `spent`: the amount used since then; `refused`: the lowest cost refused since the allowance last
+    had headroom, or 0.
     """
 
     spent: int = 0
@@ -133,9 +133,9 @@ def plan(
     """Plan transfers that fill every allowance for a second's spend, and take idle money back.
 
     `demands` cover the last `passed_s`; `price` is the cost of one bid. As the budget runs out,
-    allowances are filled less. If the free money cannot fill all of them, it goes only to those
-    that are overspent or refused a bid, and these get just enough for that bid. If it is too little
-    even for these, the plan collects from the others what is idle, or too little for a bid.
+    allowances are filled less. If the free money cannot fill all allowances, it only covers refused
+    bids and the deficits of overspent allowances. If it does not suffice even for these, the other
+    allowances return idle money, and amounts too small for a bid.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)
@@ -163,7 +163,7 @@ def plan(
 
 
 def used_of(account: Account, allowances: Sequence[Allowance | None]) -> int:
-    """Sum up the use of all shards; an unavailable one counts as having used all it may."""
+    """Sum up the amounts that shards have used; for an unavailable shard, all that it may use."""
     return sum(
         entry.granted - entry.returned if allowance is None else allowance.used
         for entry, allowance in zip(account, allowances, strict=True)
@@ -172,7 +172,10 @@ def used_of(account: Account, allowances: Sequence[Allowance | None]) -> int:
 
 def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: Sequence[Demand],
             free: int) -> None:  # fmt: skip
-    """Cut grants to the free money, lowest allowances first: cover a deficit and a refused bid."""
+    """Cut `grants` to the free money, in place, serving the lowest allowances first.
+
+    A grant then covers the refused bid, or only a deficit if none was refused or money is short.
+    """
     known = (
         (allowance.spare, shard)
         for shard, allowance in enumerate(allowances)
@@ -188,14 +191,14 @@ def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: 
 def _is_short(grant: int, allowance: Allowance | None, demand: Demand) -> bool:
     """Whether an allowance lacks money for the bid it refused.
 
-    One that is merely low takes nothing from others, which may need their money for rare bids.
+    An allowance that is merely low takes no money from the others, which may need it for rare bids.
     """
     return allowance is not None and allowance.spare + grant < demand.refused
 
 
 def _collect(grants: list[int], returns: list[int], allowances: Sequence[Allowance | None],
              demands: Sequence[Demand], price: int) -> None:  # fmt: skip
-    """Collect amounts too small for a bid, and idle allowances entirely."""
+    """Plan, in `returns`, to take back idle allowances, and amounts too small for a bid."""
     for shard, allowance in enumerate(allowances):
         if allowance is not None and not grants[shard]:
             demand = demands[shard]

@@ -1,4 +1,4 @@
-"""Find open bids whose cost is no longer held, for the self-audit: the money may be spent twice.
+"""Find, for the self-audit, open bids whose cost is no longer held, so it could be spent twice.
 
 A call reads a page of records and their holds in one step, so nothing changes in between. An audit
 continues where the last one stopped; in a small ledger, it reads all records of the last half hour.
@@ -46,7 +46,7 @@ class Holds:
         self._next = [_START] * shards
 
     async def find_ended(self) -> list[EarlyEnd]:
-        """Check the next pages of records in each shard; return what is missing from holds.
+        """Check the next pages of records in each shard; return the amounts missing from holds.
 
         Raises RedisError or OSError.
         """

@@ -1,10 +1,10 @@
 """A campaign's limits (budget and frequency caps), encoded for the scripts.
 
 Redis decides in the script call that remembers a bid (remember.lua): it holds the bid's cost and
-the user's impression, or refuses. So nothing overspends, however many workers there are and however
-they pause or die. Workers hold no money: they only skip refused campaigns until they have headroom
-again. Leasing money to workers would be no more exact, and a dead worker's money would have to be
-recovered.
+the user's impression, or refuses. So no budget is overspent, even if many workers bid at once, and
+some of them pause or die. Workers hold no money: they only skip refused campaigns until
+these have headroom again. Leasing money to workers would be no more exact, and a dead worker's
+money would have to be recovered.
 
 With several shards, each may spend its grant from a budget (escrow.py).
 

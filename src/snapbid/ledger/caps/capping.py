@@ -2,8 +2,8 @@
 
 A user's impressions, and the holds on them, are in the user's shard (money.lua). A bid first holds
 an impression there, and is then remembered in the auction's shard: two round trips. So no cap is
-ever exceeded, whatever fails in between; the hold of a bid that was never answered expires. Notices
-leave the outcome of a hold in an outbox (outbox.py).
+ever exceeded, even after a failure in between; the hold of a bid that was never answered expires.
+Notices leave the outcome of a hold in an outbox (outbox.py).
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class _Holds:
         self._holds.append((index, hold, caps))
 
     async def make(self, within_s: float) -> dict[int, str]:
-        """Make the holds; return the verdicts on refused ones, by the index of the bid."""
+        """Make the holds; return the verdicts on refused holds, by the index of the bid."""
         waiting = [
             (index, self._shard.hold(b"".join((hold, _SIZE.pack(len(caps)), caps)), within_s))
             for index, hold, caps in self._holds

@@ -3,8 +3,8 @@
 A notice that settles a bid leaves an entry in an outbox of the auction's shard, in the same step
 (outbox.lua). Sweepers, one per machine, deliver entries in rounds: they read the outboxes, apply
 the entries in the users' shards, and delete them once replicas have the result. Applying an entry
-again, or after a later one, gives the same result. A win turns the hold into an impression, a loss
-ends it.
+again, or after a later one, gives the same result. A win turns the hold into an impression; a loss
+ends the hold.
 
 A hold must not expire before all wins that came before its end are delivered, or a cap could be
 exceeded. So a round also reports to the user's shard the time, by that shard's hold clock, up to
@@ -34,7 +34,7 @@ _USER_AT: Final = 5
 
 
 class _Outbox(NamedTuple):
-    """A shard's entries for another shard; `is_whole`: there are no more."""
+    """A shard's entries for another shard; `is_whole`: whether these are all of them."""
 
     entries: bytes
     is_whole: bool
@@ -136,5 +136,5 @@ def user_of(entry: bytes) -> bytes:
 
 
 def _split(entries: bytes) -> list[bytes]:
-    """Split concatenated entries. Sorting them puts those of rolled-back bids last."""
+    """Split concatenated entries, whose layout makes entries of rolled-back bids sort last."""
     return [entries[at : at + ENTRY_SIZE] for at in range(0, len(entries), ENTRY_SIZE)]

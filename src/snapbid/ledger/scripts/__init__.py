@@ -1,6 +1,6 @@
-"""The ledger's Lua scripts. README.md says which clock decides what.
+"""The ledger's Lua scripts. README.md lists which clock decides what.
 
-Each file names what it includes (see redisclient/scripts.py), and gets these constants:
+Each file names its includes at the top (see redisclient/scripts.py), and gets these constants:
 
     SHARDS             number of shards; with several, budgets are in escrow, and caps in the users'
                        shards

@@ -88,7 +88,10 @@ def _state_of_shard(shard: Standing | None, warehouse: str | None) -> str:
 
 
 def state_of(money: CampaignMoney) -> str:
-    """Return when the budget allows a bid: `open` now, `paced` later today, `spent` not today."""
+    """Return the state of a campaign's budget.
+
+    It allows a bid now (`open`), later today (`paced`), or not today (`spent`).
+    """
     figures, cost = money
 
     def lacks(left: float | None) -> bool:

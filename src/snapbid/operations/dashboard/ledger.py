@@ -39,7 +39,7 @@ def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
 
 
 class SilentProcesses(NamedTuple):
-    """Processes without a heartbeat. Holds wait for notices that these may have on disk."""
+    """Server processes without a heartbeat; holds wait for notices that they may have on disk."""
 
     processes: int
     left_s: float  # how much longer holds wait, by a clock that stops while nobody uses Redis
@@ -57,12 +57,12 @@ class Backlog(NamedTuple):
 
     @property
     def unavailable(self) -> list[int]:
-        """The unavailable shards."""
+        """The numbers of the unavailable shards."""
         return unavailable(self.shards)
 
     @property
     def unreplicated(self) -> list[int]:
-        """The shards whose writes are acknowledged without a replica."""
+        """The numbers of the shards whose writes are acknowledged without a replica."""
         return [n for n, shard in enumerate(self.shards) if shard and shard.is_unreplicated]
 
 
@@ -114,7 +114,7 @@ async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
 
 
 def _longest(shards: Sequence[Mapping[bytes, int]]) -> SilentProcesses:
-    """Merge the shards' silent processes: not every shard knows each process."""
+    """Merge the silent processes known to each shard; holds wait for the longest remaining time."""
     tokens = {token for silent in shards for token in silent}
     left_ms = max((left for silent in shards for left in silent.values()), default=0)
     return SilentProcesses(len(tokens), left_ms / 1000)
@@ -139,7 +139,7 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
 def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
     """Return how much longer (ms) holds wait for each silent process (scripts/clock.lua).
 
-    Without writes, the ledger keeps processes for which nothing waits any more.
+    Processes for which holds no longer wait are left out; the ledger only drops them on a write.
     """
     ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
     return {

@@ -1,4 +1,4 @@
-"""The private port over HTTP: `/metrics`, `/ops` and its parts, read only.
+"""The private port over HTTP, read only: `/metrics`, and the page `/ops` with its data and assets.
 
 If the port is bound to a loopback address, only requests whose `Host` is a loopback name are
 answered, which foils DNS rebinding by web pages. Any other address requires a token. If there is a
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = _refuse_method
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer with an error, but not with the base class's page, which quotes the request."""
+        """Answer with a JSON error instead of the base class's page, which quotes the request."""
         self.close_connection = True
         self._refuse(int(code), HTTPStatus(code).phrase)
 

@@ -50,14 +50,14 @@ class Disk(NamedTuple):
 
 
 class CampaignMoney(NamedTuple):
-    """The spending of a campaign with a budget, and what one of its bids costs (USD)."""
+    """The spending of a campaign with a budget, and the cost of one of its bids (USD)."""
 
     of: Spending
     cost: float
 
 
 class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The latest figures."""
+    """The latest figures for the private port; None for a figure that is unknown."""
 
     # Redis: the ledger, its drains and the audit.
     redis: bool | None = None

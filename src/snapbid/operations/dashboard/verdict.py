@@ -322,7 +322,7 @@ def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
 
 
 def _is_troubled(standing: SspStanding) -> bool:
-    """Return whether the problem persists; a past one needs no action."""
+    """Return whether an SSP's problem persists; a past problem needs no action."""
     return standing.answers["1m"].share >= WARNING
 
 

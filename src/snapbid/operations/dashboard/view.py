@@ -103,7 +103,7 @@ class Latency(Struct):
 
 
 class SspRow(Struct):
-    """An SSP; today's figures come from the ledger."""
+    """An SSP's figures: today's from the ledger, the others from this machine's counters."""
 
     ssp: str
     requests: int
@@ -174,7 +174,7 @@ class About(Struct):
 class Page(Struct):
     """The operator's page as one document.
 
-    Sums over the ledger's shards include the last known figures of unavailable ones.
+    Sums over the ledger's shards include the last known figures of unavailable shards.
     """
 
     at: float
@@ -308,7 +308,7 @@ def _ssps(
     known: Mapping[str, SspTraffic] | None,
     standings: Sequence[SspStanding],
 ) -> list[SspRow]:
-    """Return the SSPs, those with the most requests first."""
+    """Return a row for each SSP, the SSPs with the most requests first."""
     rows = {}
     for name, outcomes in _table(window, BIDS, "ssp", "outcome").items():
         rows[name] = SspRow(name, sum(outcomes.values()), outcomes)

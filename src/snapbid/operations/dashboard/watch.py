@@ -87,7 +87,7 @@ class Publications(Protocol):
 
 
 class WarehouseFacts(NamedTuple):
-    """What was last read from the warehouse: SSPs by number, and campaigns with budgets."""
+    """Data last read from the warehouse: SSPs by number, and campaigns with budgets."""
 
     ssps: dict[int, str]
     budgeted: watching.Budgeted
@@ -153,7 +153,7 @@ class Watch:
     # Each of these returns whether it succeeded.
 
     async def _read_port(self) -> bool:
-        """Look whether a worker answers on the public port."""
+        """Check whether a worker answers on the public port."""
         settings = self.settings
         answers = await answers_health(reachable(settings.host), settings.port)
         if answers != self.snapshot.answers:
@@ -184,7 +184,7 @@ class Watch:
         return True
 
     def _disks(self) -> list[Disk]:
-        """Return the disks that this machine writes to."""
+        """Return the disks to which the server writes: home directory and auction log."""
         settings = self.settings
         disks = [Disk.of(VARIABLES["home"], settings.home, settings.spool_max_bytes)]
         if settings.auction_log is not None:
@@ -348,7 +348,7 @@ def _cost(document: str) -> float:
 
 
 async def answers_health(host: str, port: int) -> bool:
-    """Return whether a server there answers `GET /healthz` in time."""
+    """Return whether `GET /healthz` at this address is answered with 200 in time."""
     try:
         async with asyncio.timeout(PORT_PATIENCE_S):
             reader, writer = await asyncio.open_connection(host, port)
@@ -364,7 +364,7 @@ async def answers_health(host: str, port: int) -> bool:
 
 
 async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
-    """Read forever; retry sooner after a failure, wait longer after a slow read."""
+    """Call `read` every `every_s`, forever; sooner after a failure, later after a slow read."""
     while True:
         started = monotonic()
         try:

@@ -271,7 +271,7 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
 
 
 def _pod_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[RuleCheck]:
-    """Yield a row if the pod's other impressions have advertisers."""
+    """Yield a row if other impressions of the pod already have advertisers."""
     if rivals := situation.rivals.get(imp.id):
         yield RuleCheck("pod", campaign.advertiser, words.rivals(rivals), True)
 

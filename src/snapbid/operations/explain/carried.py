@@ -44,7 +44,7 @@ def in_words(values: Mapping[str, list[str | int]], point: tuple[float, float] |
 
 
 def shown_hour(hour: int) -> str:
-    """Describe an hour of the week."""
+    """Describe an hour of the week, from 0 (Monday, midnight) to 167, with its day and time."""
     return f"{hour} ({WEEKDAYS[hour // 24]} {hour % 24:02}:00)"
 
 

@@ -13,7 +13,7 @@ from snapbid.catalog.single import FORMAT_NAME, Refusal
 
 
 class Code(msgspec.Struct, frozen=True):
-    """A code and its name in the standard."""
+    """A no-bid or loss code of OpenRTB, with its name in the standard."""
 
     list: Literal["loss", "no-bid"]
     number: int

@@ -198,7 +198,7 @@ async def explain(
 
 
 def without(of: MatchableRequest, unavailable: list[int]) -> Explanation | None:
-    """Return the explanation if the auction's shard is unavailable, else None."""
+    """Explain that the auction's shard is unavailable; None if it is available."""
     request, situation, _ = of
     shard = shard_of(str(request.id).encode(), situation.shards)
     if shard not in unavailable:

@@ -195,7 +195,7 @@ class Stores:
         }
 
     def _quantity(self, campaign: Campaign, request: BidRequest, imp: Imp) -> list[RuleCheck]:
-        """Check `qty.multiplier` against its limit, if the impression has one."""
+        """Check an impression's `qty.multiplier` against the limit; empty if it is 1."""
         quantity, most = quantity_of(request, imp), self._settings.max_quantity
         if quantity == 1:
             return []
@@ -256,7 +256,7 @@ class Stores:
 
 
 def _parse(stored: campaigns.StoredCampaign) -> Campaign:
-    """Parse a document. Raises ValueError if it is invalid, as one written by SQL may be."""
+    """Parse a document. Raises ValueError if it is invalid; a document written by SQL may be."""
     return document.parse(document.decode(stored.document))
 
 

@@ -30,7 +30,7 @@ def check(program: Path) -> None:
 
 
 def _needed(program: Path) -> Iterator[Path]:
-    """Yield the paths of a program and of a script's interpreter, as given and resolved."""
+    """Yield the paths of a program and, for a script, its interpreter, as given and resolved."""
     yield program
     yield program.resolve()
     try:

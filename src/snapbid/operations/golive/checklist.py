@@ -46,7 +46,7 @@ def judge(seen: SspRequestStats, ssp: str, base_url: str) -> list[Item]:
 
 
 def shown_time(epoch_s: int) -> str:
-    """Format a time (epoch s)."""
+    """Format a time (epoch s) in UTC."""
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -140,7 +140,8 @@ def _notices(
 ) -> Item:
     """Judge one kind of notice.
 
-    `own` and `other` name a kind in the ledger's counters, and in those of test bids.
+    `own` and `other`: the names of this kind, and of the kind to compare it with, in the ledger's
+    counters and in the counters of test bids.
     """
     title = f"{name} notification firing is confirmed."
     kind, of_tests = own
@@ -164,7 +165,7 @@ def _notices(
 
 
 def _losses(seen: SspRequestStats) -> list[str]:
-    """Mention loss notices, which are optional."""
+    """Return a line of evidence on loss notices, which are optional; empty if there are none."""
     losses, unsaid = seen.notices.get("l", 0), seen.notices.get("l:-1", 0)
     if not losses:
         return []

@@ -1,7 +1,7 @@
 """Examines a sample of an SSP's requests off the bid path, where there is time for it.
 
-It finds unusable values and, if no campaign matched a request, the last rule that refused it. The
-bid path ignores unusable values, so the sender's mistakes show only here.
+The examination finds unusable values and, if no campaign matched a request, the last rule that
+refused it. The bid path ignores unusable values, so the sender's mistakes show only here.
 """
 
 from collections.abc import Iterator

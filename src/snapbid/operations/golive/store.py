@@ -124,7 +124,7 @@ class RequestStatsStore:
             await pipe.execute()
 
     async def write_strays(self, ids: Iterable[str], now: int) -> None:
-        """Record unregistered ids."""
+        """Record unregistered SSP ids that requests were sent to, as seen at `now` (epoch s)."""
         key = f"{GOLIVE}strays"
         async with self._redis.pipeline() as pipe:
             pipe.zadd(key, dict.fromkeys(ids, now))

@@ -63,7 +63,7 @@ class Preview:
         says: dict[str, str],
         warnings: Sequence[str],
     ) -> None:
-        """Add a creative, its `kind` of markup, the markup's properties, and warnings."""
+        """Add a creative; `kind`: its type of markup; `says`: the markup's properties by name."""
         facts = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in says.items()
@@ -111,7 +111,7 @@ def _frame(title: str, size: tuple[int, int], attributes: dict[str, str]) -> str
 
 
 def filled(text: str, campaign: str, creative: str) -> str:
-    """Fill in the bidder's macros, as in a bid."""
+    """Fill in the bidder's macros, with sample values for those that depend on the auction."""
     values = {
         "auction_id": "preview",
         "imp_id": "1",

@@ -130,7 +130,7 @@ def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int])
 
 
 def _hint(database: Any) -> str:
-    """Suggest an option for unreadable times, if one may help."""
+    """Suggest an option that may help with unreadable times; "" if there is none."""
     unordered = f"SELECT bool_or(has_day_and_month(time)) FROM (FROM lines LIMIT {BATCH})"
     (is_unordered,) = database.execute(unordered).fetchone()
     return ": pass --day-order dmy or mdy" if is_unordered else ""

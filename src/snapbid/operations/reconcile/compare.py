@@ -58,7 +58,7 @@ Convert: TypeAlias = Callable[[str, date], Fraction | None]
 
 
 class Terms(NamedTuple):
-    """Which SSP's log to compare, for which days, and how."""
+    """The terms of a comparison: the SSP, the days, the exchange rates and the price tolerance."""
 
     ssp: str
     descriptors: frozenset[str]  # the SSP's endpoints
@@ -238,7 +238,7 @@ class Comparison:
                     rates.append_rows((*row, float(usd)) for *row, usd in known if usd is not None)
 
     def _is_in_gap(self, time_ms: int | None, left: list[int | None]) -> bool:
-        """Return whether a claim may fall in a gap; if so, use up one of its rows in `left`."""
+        """Return whether a claim may fall in a gap; if so, count it against the gap in `left`."""
         if time_ms is None:
             return False
         for number, gap in enumerate(self.gaps):

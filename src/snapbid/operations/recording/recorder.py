@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class SampledRequest(NamedTuple):
-    """A request as it arrived."""
+    """A sampled request: its time (epoch ms), its SSP, and its body as received."""
 
     at_ms: int
     ssp: str

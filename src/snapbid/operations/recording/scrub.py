@@ -1,8 +1,8 @@
-"""Removes personal data from recorded bid requests, keeping what a bidder reads.
+"""Removes personal data from recorded bid requests, keeping the fields that a bidder reads.
 
 Fields that the request's structs do not have are removed, at every depth. Text fields are kept only
 if they are listed here as harmless. Identifiers become keyed hashes of the same form: requests of
-one user still belong together, but nobody without the key can find the original by trying. If a
+one user still belong together, but without the key no original can be found by trying values. If a
 request opts out, user and device ids, segments and positions are removed. Consent strings stay,
 since they decide whether user data may be used.
 """
@@ -186,11 +186,11 @@ class Scrubber:
         return str(uuid.UUID(bytes=self._hash(text))) if text.count("-") == 4 else self._hex(text)
 
     def _address4(self, value: Any) -> str:
-        """Map to an address of a private network (RFC 1918), which identifies nobody."""
+        """Map an IPv4 address to one in a private network (RFC 1918)."""
         return str(IPv4Address(_NETWORK4 | int.from_bytes(self._hash(value)[:3])))
 
     def _address6(self, value: Any) -> str:
-        """Map to an address of a private network (RFC 4193)."""
+        """Map an IPv6 address to one in a private network (RFC 4193)."""
         return str(IPv6Address(_NETWORK6 | int.from_bytes(self._hash(value)[:15])))
 
 

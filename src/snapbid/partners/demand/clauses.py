@@ -1,6 +1,6 @@
 """Necessary conditions for a bid, reduced to those that an SSP can check on its requests.
 
-An impression that no clause admits gets no bid, whatever else it has. Conditions that an SSP cannot
+An impression that no clause admits never gets a bid. Conditions that an SSP cannot
 check (segments, budgets) or should not learn (publishers, domains) are left out: a clause may be
 too wide, but never too narrow.
 """
@@ -62,7 +62,8 @@ def admits(campaign: Campaign, descriptors: Mapping[str, str]) -> bool:
 def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
     """Yield a clause for each creative of a campaign, with the highest floor that it admits.
 
-    That is the campaign's price, rounded up (`ceiling`).
+    The highest floor is the campaign's price, rounded up by `ceiling`. Yields nothing for a
+    campaign that cannot bid now or soon.
     """
     if campaign.status != "active" or not _runs(campaign, now_ms):
         return
@@ -155,7 +156,7 @@ def _included(targeting: Mapping[str, Values], dimension: str) -> Entries | None
 def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
     """Return the inventories to which a campaign is limited; None if it is not limited.
 
-    A request may have several, so conditions on different dimensions cannot be combined.
+    A request may have several inventories, so the limits of several dimensions are not combined.
     """
     named = _included(targeting, "inventory")
     if named is not None:
@@ -168,7 +169,7 @@ def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
 
 
 def _countries(targeting: Mapping[str, Values]) -> Entries | None:
-    """Return the countries that a campaign targets, including those of its regions."""
+    """Return the countries that a campaign's country and region targeting admits; None for any."""
     countries, regions = _included(targeting, "country"), _included(targeting, "region")
     if regions is None:
         return countries

@@ -1,10 +1,10 @@
 """Renders clauses as plain JSON rules with which an SSP can filter its requests.
 
-A request may be dropped if all its impressions may; an impression may be dropped if no entry of
-`accept` takes it. An entry for native takes only impressions that ask for assets, and an entry with
-`max_floor` takes only impressions whose floor has an exchange rate. A value in a form other than
-OpenRTB's (a number as text, a country that is not an upper-case alpha-3 code) counts as a match for
-every entry, because the bidder may understand it.
+A request may be dropped if all its impressions may be dropped; an impression may be dropped if no
+entry of `accept` takes it. An entry for native takes only impressions that ask for assets, and an
+entry with `max_floor` takes only impressions whose floor has an exchange rate. A value in a form
+other than OpenRTB's (a number as text, a country that is not an upper-case alpha-3 code) counts as
+a match for every entry, because the bidder may understand it.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ VALID_FOR_S: Final = 3600
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Conditions under which an impression could be bid on; an empty list admits any value.
 
-    The banner, or one of its formats, must have one of the `sizes`; the request, one of the
-    `inventories` (site, app, dooh), `countries` and `device_types` (`device.devicetype`). The
-    impression must offer one of the `deals`, which have their own floors, or else have a `bidfloor`
-    of at most `max_floor` (USD).
+    The banner, or one of its formats, must have one of the `sizes`. The request must have one of
+    the `inventories` (site, app, dooh), one of the `countries` and one of the `device_types`
+    (`device.devicetype`). The impression must offer one of the `deals`, which have their own
+    floors, or else have a `bidfloor` of at most `max_floor` (USD).
     """
 
     media: str

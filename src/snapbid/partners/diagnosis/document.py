@@ -111,7 +111,7 @@ class OutcomeShare(Struct, frozen=True):
 
 
 class RuleShare(Struct, frozen=True):
-    """Requests without a matching campaign, by the last rule that refused them.
+    """A rule, and the requests without a matching campaign that it was the last to refuse.
 
     `requests` is extrapolated from the `sampled` requests that the rule refused in a sample.
     """
@@ -301,7 +301,7 @@ def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
 
 
 def _unused(counts: Mapping[str, int]) -> list[FieldFault]:
-    """Return unusable values in requests, extrapolated from samples of those that were read."""
+    """Return the unusable values in requests; most counts are extrapolated from a sample."""
     faults = []
     if strange := counts.get("strange_country", 0):
         field = REQUIRED["country"]
@@ -372,7 +372,10 @@ def _request_stats(
     recent: Mapping[str, RecentRequestStats],
     noticed_in: str,
 ) -> SspRequestStats:
-    """Merge a family into one SSP; leave out unregistered ids, perhaps someone else's mistake."""
+    """Merge the statistics of a family's descriptors into those of one SSP.
+
+    Requests to unregistered ids are left out, since another SSP may have sent them.
+    """
     last_at: Counter[str] = Counter()
     for own in recent.values():
         last_at |= Counter(own.last_at)

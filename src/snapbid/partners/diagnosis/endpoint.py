@@ -60,7 +60,7 @@ class DiagnosisEndpoint:
 
 
 def _wants_page(scope: Scope) -> bool:
-    """Return whether the client is a browser: they all list text/html first."""
+    """Return whether the client prefers HTML to JSON, as every browser does."""
     accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
     types = [item.partition(b";")[0].strip().lower() for item in accepted.split(b",")]
     if b"text/html" not in types:

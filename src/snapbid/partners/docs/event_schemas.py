@@ -1,6 +1,6 @@
 """Schemas of the event catalog: an envelope for each event, discriminated by `event`.
 
-A null counts as absent, so whatever may be absent may be null. The schemas cannot express that
+A null counts as absent, so an optional field may be null. The schemas cannot express that
 a timestamp lies at most an hour ahead, and they list codes in upper case though any case is
 accepted.
 """

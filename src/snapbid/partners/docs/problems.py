@@ -90,7 +90,7 @@ def _notice() -> dict[str, Problem]:
 
 
 def _report() -> dict[str, Problem]:
-    """Return the errors of endpoints that take days."""
+    """Return the errors of endpoints that take a window of days."""
     long = f"the window is {MAX_DAYS + 1} days long, more than {MAX_DAYS}"
     return {
         "bad_date": BadDate("from: is missing", _QUOTA),
