@@ -337,7 +337,7 @@ def _access(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return canonical ids by descriptor, and report tokens by canonical id.
 
-    Without given tokens, issues them as `snapbid token issue` does. Raises OptionError.
+    If no tokens are given, issue them as `snapbid token issue` does. Raises OptionError.
     """
     from snapbid.loadtest.options import OptionError
     from snapbid.report import tokens

@@ -167,7 +167,10 @@ class Auditor:
     async def _budgets_of(
         self, known: Mapping[int, comparison.Spend], today: datetime.date
     ) -> AsyncIterator[Difference]:
-        """Compare the spend of the next campaigns, and of all that differed in the last audit."""
+        """Yield differences between the ledger's spend and the warehouse's.
+
+        Covers the next CAMPAIGNS campaigns in rotation, and all that differed in the last audit.
+        """
         numbers = self._next_of(sorted(known))
         states = await self._spend.states([*{*numbers, *self._differing & known.keys()}])
         self._differing = set()

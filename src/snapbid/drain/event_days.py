@@ -103,7 +103,7 @@ class EventDays:
         self._horizon = horizon
 
     async def _discard(self, connection: asyncpg.Connection, now: datetime) -> None:
-        """Discard ended memberships, persons' ids not seen for long, and expired last clicks.
+        """Discard ended memberships, persons' ids long unseen, and expired last clicks.
 
         A click has expired if no event can count for it any more, however late it is stored.
         """

@@ -87,7 +87,7 @@ class Place(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An event that contains ids to forget; `names` has the ids in the form of `event_name`."""
+    """An event that contains ids to forget; `names`: those ids as named by `event_name`."""
 
     event_id: str
     received_at: datetime

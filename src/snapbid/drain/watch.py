@@ -108,7 +108,7 @@ async def watch(connection: WatchedConnection, dsn: str) -> None:
 
 
 async def _works(dsn: str, pid: int) -> bool:
-    """Return whether a process works on a statement; False if the warehouse does not answer."""
+    """Return whether a server process is working on a statement; False without an answer."""
     try:
         return bool(await _ask(dsn, _WORKS, pid))
     except asyncpg.PostgresError:  # too many connections, say

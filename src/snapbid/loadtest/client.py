@@ -130,7 +130,7 @@ class ClientConnection(asyncio.Protocol):
 def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
     """Return status, body and whether the connection closes; None while the answer is incomplete.
 
-    Raises ValueError for anything but an HTTP/1.1 answer.
+    Raises ValueError if the data cannot be parsed as an HTTP answer.
     """
     head = data.find(HEAD_END)
     if head < 0:

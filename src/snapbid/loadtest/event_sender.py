@@ -1,4 +1,4 @@
-"""Sends event batches alongside the bids (document 3), at a separate rate.
+"""Sends event batches (document 3) alongside bid requests, at a separate rate.
 
 Each batch is sent many times, each time with new ids, so that none of its events is a duplicate.
 """

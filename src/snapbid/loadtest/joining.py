@@ -91,7 +91,10 @@ def _rebuild(kind: type[Any], value: Any) -> Any:
 
 
 class JoinedGenerator:
-    """A generator that has joined, as seen by the first one. All methods raise JoinError."""
+    """The first generator's handle on a generator that has joined.
+
+    `run` and `settle` raise JoinError if the connection fails.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -2,9 +2,9 @@
 
 A worker leases permits: as many as it used recently, valid for `LEASE_S`. Redis divides time into
 slices and counts the permits leased in each. It never leases more permits than the limit in `SPAN`
-successive slices. A second and the `LEASE_S` before it touch no more slices, so no second exceeds
-the limit, wherever it begins. The price is that under full load the limit is used up every 1.06 s
-instead of every second.
+successive slices. Any second and the `LEASE_S` before it touch at most `SPAN` slices, so no second
+exceeds the limit, wherever it begins. The price is that under full load the limit is used up every
+1.06 s instead of every second.
 
 While requests keep coming, the next lease is fetched before the current one ends. So a request
 waits for Redis only if the worker has no lease, and not at all while Redis has no permits left.

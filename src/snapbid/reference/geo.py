@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 class GeoDatabase:
-    """An open country database. Lookups are thread-safe and take about half a microsecond."""
+    """An open country database. Lookups are thread-safe and take a microsecond or two."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         """Open and check a database. Raises GeoDatabaseError naming the file."""

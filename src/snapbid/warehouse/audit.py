@@ -23,8 +23,8 @@ Kind = Literal["ssp", "campaign", "product", "key", "token", "creative", "person
 class AuditEntry(msgspec.Struct, frozen=True):
     """One change or, if `object` is None, one statement that changed `count` objects.
 
-    `detail` maps each changed field to [before, after], or to None if the values are long. In an
-    entry for many campaigns, its `revisions` are the first and the last revision.
+    `detail` maps each changed field to [before, after], or to None if the values are long. For
+    an entry about many campaigns it is {"revisions": [first, last]} instead.
     """
 
     id: int

@@ -286,7 +286,7 @@ def _flat(mapping: Mapping[Any, Any]) -> list[Any]:
 async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
     """Yield the keys with a prefix, in batches.
 
-    A scan may repeat keys; keys of records and of money are yielded only once.
+    A scan may repeat keys; the keys of records (`r:`) and of spend (`m:`) are yielded only once.
     """
     batch, given = list[bytes](), set[bytes]()
     async for key in redis.scan_iter(match=f"{prefix}*", count=AT_ONCE):

@@ -212,7 +212,7 @@ def _objects(value: Any) -> list[Document]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text is short and looks like neither an address nor a phone number."""
+    """Return whether a text is short, printable, and neither an email address nor a `+` number."""
     return len(text) <= MAX_TEXT and not _PERSONAL.search(text)
 
 

@@ -276,7 +276,10 @@ def _shares(outcomes: Mapping[str, int], meanings: Mapping[str, str]) -> list[Ou
 
 
 def _rules(counts: Mapping[str, int], requests: int) -> list[RuleShare]:
-    """Return the rules that refused last in the samples, most frequent first."""
+    """Return the rules that left sampled requests without a campaign, most frequent first.
+
+    Each count is extrapolated to all `requests` that matched no campaign.
+    """
     examined = counts.get(UNMATCHED, 0)
     shares = [
         RuleShare(rule, round(requests * by / examined), by, rule_meaning(rule))

@@ -66,7 +66,7 @@ class PackedBody(NamedTuple):
 
 
 class DescriptionPage:
-    """A document, a page or an asset; `pack` builds the gzipped body."""
+    """Serves one file of the API documentation; `pack` builds its gzipped body."""
 
     def __init__(
         self, pack: Callable[[], bytes], media_type: bytes, *headers: tuple[bytes, bytes]
