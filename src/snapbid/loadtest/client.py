@@ -6,6 +6,7 @@ up on, since only then is the outcome known.
 """
 
 import asyncio
+import re
 from collections import deque
 from enum import Enum
 from time import perf_counter
@@ -16,6 +17,8 @@ PAUSE_S: Final = 1.0  # between the halves of a slow request
 REOPEN_S: Final = 0.1  # pause after a failed connection attempt
 MAX_HEAD: Final = 65_536
 HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"\r\ncontent-length: "
+_CLOSES: Final = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
 
 
 class CallListener(Protocol):
@@ -130,21 +133,26 @@ class ClientConnection(asyncio.Protocol):
 def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
     """Return status, body and whether the connection closes; None while the answer is incomplete.
 
-    Raises ValueError if the data cannot be parsed as an HTTP answer.
+    Interim answers (1xx) are skipped. Raises ValueError for anything but HTTP/1.x.
     """
     head = data.find(HEAD_END)
     if head < 0:
         if len(data) > MAX_HEAD:
-            raise ValueError("the response is not HTTP/1.1")
+            raise ValueError("the response is not HTTP/1.x")
         return None
+    if not data.startswith(b"HTTP/1."):
+        raise ValueError("the response is not HTTP/1.x")
     status = int(data[9:12])
-    length_at = data.find(b"content-length: ", 0, head)
+    if status < 200:
+        return _parse(data[head + 4 :])
+    length_at = data.find(_LENGTH, 0, head)
     if length_at >= 0:
-        end = head + 4 + int(data[length_at + 16 : data.find(b"\r", length_at)])
+        length_at += len(_LENGTH)
+        end = head + 4 + int(data[length_at : data.find(b"\r", length_at)])
         body = data[head + 4 : end] if len(data) >= end else None
     else:
         body = _body(data, head)
-    return None if body is None else (status, body, b"close" in data[:head])
+    return None if body is None else (status, body, _CLOSES.search(data, 0, head) is not None)
 
 
 def _body(data: bytes, head: int) -> bytes | None:
