@@ -93,7 +93,7 @@ class Metrics:
             return {
                 key: counter.value
                 for key, counter in self._series.items()
-                if key.startswith(name) and key[len(name)] == "{"
+                if key.startswith(f"{name}{{")
             }
 
     def close(self) -> None:

@@ -195,9 +195,6 @@ class GroupCommit:
         """Whether the outcome of a batch, and of all earlier ones, is known."""
         return all(doubtful.number > batch for doubtful in self.unconfirmed)
 
-    # The next three return the number of requests now queued, or 0 if the request is refused: Redis
-    # is nearly full or slow, or too many are waiting.
-
     def remember(self, answer: AnswerBids) -> int:
         """Queue an answer's bids; return how many answers are queued, 0 if this one is refused."""
         waiting = self._answers.waiting

@@ -46,8 +46,6 @@ def _requests() -> dict[str, Schema]:
 
 def _refine(name: str, schema: Schema) -> None:
     """Add to a schema the checks that `decode` makes beyond the types."""
-    stated = schema.get("description", "")
-    schema["description"] = f"OpenRTB {stated}" if stated.startswith("2.6") else stated
     properties = schema["properties"]
     for field, own in properties.items():
         properties[field] = _plain(own)
