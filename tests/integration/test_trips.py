@@ -28,8 +28,8 @@ class Push(NamedTuple):
 class List:
     """A list in Redis that requests append to; a request is answered None if it may have failed."""
 
-    def __init__(self, url: str) -> None:
-        self.trips = RoundTrips(connector(url), self, "list", STALL_S)
+    def __init__(self, url: str, stall_s: float = STALL_S) -> None:
+        self.trips = RoundTrips(connector(url), self, "list", stall_s)
         self.requests = Requests[Push]()
         self.waited: list[float] = []
 
@@ -114,6 +114,24 @@ async def test_a_round_trip_that_takes_too_long_has_stalled(
     assert re.fullmatch(r"list available again after \d+\.\d s", regained)
     before = client.llen("list")
     assert await shared.push(7) == before + 1, "nothing is sent again"
+
+
+async def test_a_server_that_never_answers_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    met = asyncio.Event()
+
+    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        met.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(ignore, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        unanswered = List(f"redis://127.0.0.1:{port}", stall_s=0.05)
+        unanswered.trips.open()
+        await met.wait()
+        await until(lambda: bool(caplog.messages))
+        await unanswered.trips.close()
+    assert caplog.messages[0] == "list unavailable: not connected within 0.05 s"
 
 
 async def test_own_busy_time_does_not_count_against_redis(

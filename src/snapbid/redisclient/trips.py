@@ -288,7 +288,7 @@ class RoundTrips:
                 if lost_at is None and not has_moved and not isinstance(error, ClosedIdleError):
                     logger.warning(
                         "%(subject)s unavailable: %(reason)s",
-                        {"subject": self._subject, "reason": str(error) or type(error).__name__},
+                        {"subject": self._subject, "reason": self._reason(error)},
                     )
                     lost_at = self._loop.time()
                 failures += 1
@@ -301,6 +301,11 @@ class RoundTrips:
                 await connection.disconnect(nowait=True)
             if not has_moved:
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError) and not str(error):
+            return f"not connected within {self.stall_s:g} s"
+        return str(error) or type(error).__name__
 
     async def confirm(self, connection: AbstractConnection, keys: ShardKeys) -> None:
         """Wait until replicas have all writes to a shard; from then on, each batch waits for them.
