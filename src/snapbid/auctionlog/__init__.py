@@ -1,1 +1,1 @@
-"""The auction log: every answered bid and every settled notice, as Parquet; see README.md."""
+"""The auction log: bids sent and notices received, as Parquet files; see README.md."""

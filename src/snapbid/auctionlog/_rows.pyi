@@ -25,9 +25,10 @@ class RowWriter:
         """The number of bids and notices that have begun but not ended."""
 
     def offer(self, chunk: Buffer) -> None:
-        """Add an empty chunk, to be used once the current one is full.
+        """Add an empty chunk, to be used once the current chunk is full.
 
-        Raises ValueError if it is too small, or if the previous one is still unused.
+        It is used at once if there is no current chunk, or if rows have been lost. Raises
+        ValueError if it is too small, or if the chunk offered before is still unused.
         """
 
     def begin(self, count: int = 1) -> int:

@@ -111,9 +111,9 @@ def files_of(directory: Path, first: date | None, last: date | None) -> list[Pat
 
 
 def last_begun(directory: Path, worker: str, first: int) -> int | None:
-    """Return the last row of the earlier conversion that began with row `first`; None if none did.
+    """Return the last row of an earlier conversion that began with row `first`.
 
-    Both rows are given by their sequence numbers.
+    Both rows are given by their sequence numbers. None if no conversion began with that row.
     """
     for path in directory.glob(f"date=*/{worker}-{first:012d}-*.parquet"):
         name = _NAME.fullmatch(path.name)

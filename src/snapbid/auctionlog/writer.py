@@ -60,7 +60,7 @@ class WorkerChunks:
 
 
 class LogWriter:
-    """Converts this machine's chunks below `directory`; no row waits longer than `rotate_s`."""
+    """Converts this machine's chunks below `directory`; rows are due within `rotate_s` seconds."""
 
     def __init__(self, directory: Path, rotate_s: float) -> None:
         self._directory = directory
@@ -89,7 +89,7 @@ class LogWriter:
         remove_incomplete(self._directory)
 
     def close(self) -> None:
-        """Release the chunks, so that another writer can take them over."""
+        """Unlock the spool, so that another writer can take it over."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -184,7 +184,7 @@ class _ChunkRows:
 
 
 def _gap(state: ChunkState, sequence: int, boot_id: bytes, broken: bool) -> LoggedRow | None:
-    """Return a gap row for rows lost when a worker or its machine stopped; None if none were."""
+    """Return a gap row for rows lost with a worker or its machine; None if no rows were lost."""
     since, until = state.begun_ms - IN_FLIGHT_MS, state.begun_ms
     if state.lost:
         since = min(since, state.lost_since_ms)

@@ -95,7 +95,7 @@ def contains(networks: Sequence[Network], address: Address) -> bool:
 def client_address(
     peer: str, forwarded: Sequence[bytes], proxies: Sequence[Network]
 ) -> Address | None:
-    """Return the address of a request's client; None if a trusted proxy reports none.
+    """Return the address of a request's client; None if it is missing or malformed.
 
     `peer`: the other end of the connection; `forwarded`: the values of all `X-Forwarded-For`
     headers. Each proxy appends the address of its client, so addresses are read from the right, up

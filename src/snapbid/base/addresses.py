@@ -38,7 +38,7 @@ class Arrangement(Enum):
 
 
 def redis_cli(url: str) -> str:
-    """Return a `redis-cli` command that connects to a URL's Redis, asking for the password."""
+    """Return a `redis-cli` command that connects to a URL's Redis; it asks for any password."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme == "unix":

@@ -14,7 +14,7 @@ _EARLY_S: Final = 0.002  # a timer may fire early by this much
 def left(every_s: float = BEAT_S) -> float:
     """Return the seconds until the next multiple of `every_s`.
 
-    `every_s`: half a beat, or a whole number of beats.
+    `every_s`: a whole number of beats, or a fraction of a beat such as a half.
     """
     now = asyncio.get_running_loop().time()
     until = every_s - now % every_s

@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 async def run_child(module: str, line: bytes) -> tuple[int, bytes]:
     """Run `python -m module` with a line on its standard input; return its status and output.
 
-    Ctrl-C does not reach the module, and it gets none of our settings. Its input stays open: see
-    `exit_with_parent`.
+    Ctrl-C does not reach the module, and the module gets none of our settings except the log format
+    (see `without_settings`). Its input stays open: see `exit_with_parent`.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module),

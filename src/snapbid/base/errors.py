@@ -26,7 +26,7 @@ class Problem(Exception):
 
 
 class BadRequest(Problem):
-    """400: the request cannot be read."""
+    """400: the request is malformed, or lacks a required value."""
 
     status = 400
     code = "bad_request"

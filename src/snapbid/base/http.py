@@ -115,7 +115,7 @@ def answer(
     content_type: bytes = JSON,
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> Answer:
-    """Build an answer with the common headers."""
+    """Build an answer, with Content-Type and Content-Length unless the status is 204."""
     own: list[tuple[bytes, bytes]] = []
     if status != 204:
         own = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
@@ -145,7 +145,7 @@ class SentBody(NamedTuple):
     encoding: str | None
 
     def inflated(self, limit: int) -> bytes:
-        """Inflate the body, up to `limit` bytes. Raises TooLarge and BadRequest."""
+        """Inflate the body, up to `limit` bytes. Raises TooLarge or BadRequest."""
         return self.body if self.encoding is None else inflate(self.body, limit, self.encoding)
 
 
@@ -183,7 +183,8 @@ async def read_body(
 ) -> bytes:
     """Read a body, up to `limit` bytes; `length` is its Content-Length, None if absent.
 
-    Raises the same errors as `read_json_body`.
+    Raises TooLarge, BadRequest if the body is cut short, and Disconnected or BodyTimeout if it does
+    not arrive.
     """
     coming = receive()
     awaited[coming] = None
@@ -300,7 +301,7 @@ def basic_password(credentials: bytes) -> bytes:
 def inflate(body: bytes, limit: int, encoding: str = GZIP) -> bytes:
     """Inflate a body of gzip members (RFC 1952) or zstd frames (RFC 8878), up to `limit` bytes.
 
-    Raises TooLarge and BadRequest.
+    Raises TooLarge or BadRequest.
     """
     parts: list[bytes] = []
     remaining = limit

@@ -146,7 +146,7 @@ def load(environ: Mapping[str, str]) -> Settings:
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for another program, without our settings except SNAPBID_LOG."""
+    """Return `environ` without our settings, except SNAPBID_LOG and SNAPBID_DEBUG."""
     return {
         name: value
         for name, value in environ.items()

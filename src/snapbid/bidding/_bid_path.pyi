@@ -50,7 +50,10 @@ class RequestCounts:
     def tests(self) -> int: ...
     @property
     def country(self) -> int:
-        """The number of requests with a known country; `strange_country` counts unknown ones."""
+        """The number of requests whose country is known.
+
+        `strange_country`: the number of requests whose country is given but not known.
+        """
     @property
     def strange_country(self) -> int: ...
     @property
@@ -111,7 +114,7 @@ class AdmissionControl:
     The first interval starts at `now`; times are seconds of `perf_counter`. The limit is `first`
     until a busy interval has shown the worker's capacity; then it is between `least` and `most`.
 
-    Each request calls `enter`, `has_body` and `leave` once, in this order.
+    Each request calls `enter` once; an admitted request then calls `has_body` and `leave` once.
     """
 
     def __init__(
@@ -323,7 +326,10 @@ class BidEndpoint:
     @property
     def snapshot(self) -> CatalogSnapshot: ...
     def __call__(self, headers: HeaderList, receive: Receive) -> BidCall:
-        """Answer one request. Raises Problem for an error answer."""
+        """Answer one request.
+
+        Raises Problem for an error answer, and Disconnected if the client disconnects first.
+        """
 
     def use(self, snapshot: CatalogSnapshot) -> None:
         """Answer all further requests from this snapshot."""

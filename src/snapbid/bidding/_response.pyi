@@ -13,7 +13,7 @@ class Template:
     the last bid of a seat. `number` (campaign and creative, see `marked`) and `limits` are for the
     ledger. `campaign`, `creative` and `sent_micros` (the price in the answer's currency) are for
     the auction log. `click`: campaign and creative as encoded in click ids, if the markup has any.
-    Raises ValueError and TypeError for pieces that do not match the values.
+    Raises ValueError or TypeError if `pieces`, `values` or `click` are malformed.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class ResponseWriter:
     """Writes bid responses (OpenRTB 2.6, 4.2) from templates into one buffer.
 
     After the pieces of a bid come its notification URLs, then `end`. `urls`: the start of each URL,
-    and its path with the beginning of the query. Unless there is only one bid, the bids together
-    take at most `most` bytes. `sign`, if given, makes a token of the auction id and the impression
-    id; it is written between the start and the path of each URL.
+    and its path with the beginning of the query. All bids together take at most `most` bytes,
+    unless the first bid alone takes more. `sign`, if given, makes `/n/TOKEN` from the auction id
+    and the impression id; it is written between the start and the path of each URL.
     """
 
     def __init__(
@@ -131,8 +131,8 @@ class ResponseWriter:
         """Write a response body.
 
         `bid_id` (letters, digits and dashes) is used instead of the next id from `BidIds`. Without
-        `click`, click ids are written as dashes. Bids that do not fit are dropped from the end of
-        `bids`; a single bid may have any length.
+        `click`, click ids are written as dashes. Bids that do not fit are removed from the end of
+        `bids`, in place; the first bid may have any length.
         """
 
     def length(self, auction_id: str, bid: Bid) -> int:

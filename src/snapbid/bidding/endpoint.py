@@ -28,8 +28,8 @@ STEP_S: Final = (
 class BidTimings:
     """A worker's histograms of the time that bid requests take (s).
 
-    `whole` covers every request; `steps` (decoding, matching, committing) cover one request in 16,
-    so that measuring costs next to nothing.
+    `whole` covers every admitted request that ends with a bid or a 204; `steps` (decoding,
+    matching, committing) cover one request in 16, so that measuring costs next to nothing.
     """
 
     def __init__(self, metrics: Metrics) -> None:

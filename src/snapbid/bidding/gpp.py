@@ -91,7 +91,10 @@ def usp_opts_out(us_privacy: str) -> bool:
 
 
 def read(gpp: str) -> Sections | None:
-    """Parse a GPP string; None if malformed. A bare TC string counts as section 2."""
+    """Parse a GPP string; None if it is malformed or longer than MAX_STRING.
+
+    A bare TC string counts as section 2.
+    """
     return _cached(gpp) if len(gpp) <= _CACHEABLE else _read(gpp)
 
 
@@ -124,7 +127,8 @@ _cached = lru_cache(maxsize=2048)(_read)
 def _section_ids(header: str, count: int) -> list[int]:
     """Decode the header: type 3, version 1, and a Fibonacci-coded range of ascending section ids.
 
-    Raises MalformedError if it is malformed or names more than `count` sections.
+    Raises MalformedError if the header is malformed, or names more than `count` sections or more
+    than `_MAX_SECTIONS`.
     """
     bits = Bits(header)
     if (bits.take(6), bits.take(6)) != (3, 1):

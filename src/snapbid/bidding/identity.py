@@ -30,7 +30,7 @@ def recognise(device: Device, user: User) -> str | None:
 def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[str, str, str]]:
     """Yield the ids under which audiences can list a request's user, as (kind, id, scope).
 
-    Placeholders are left out. The matcher reads the same ids (`catalog._request`, `read_persons`).
+    Overlong ids are left out. The matcher reads the same ids (`catalog._request`, `read_persons`).
     """
     given: list[tuple[str, Text, Text]] = [
         ("ifa", device.ifa, ""),

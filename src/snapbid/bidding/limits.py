@@ -60,7 +60,10 @@ class RemembersBids(Protocol):
 def affordable(
     best: Best | None, query: "Query", quantity: float, snapshot: "CatalogSnapshot"
 ) -> Best | None:
-    """Return the first campaign, starting with `best`, that may have budget for this quantity."""
+    """Return the first campaign, starting with `best`, that may have budget for this quantity.
+
+    None if the search finds no such campaign.
+    """
     while best is not None:
         rank = best[0]
         if not snapshot.is_refused_by_all(
@@ -85,8 +88,9 @@ async def replace_refused(
     """Replace refused bids; return the accepted ones in impression order, or the reason for no bid.
 
     `auction`: the auction's id in the ledger; `verdicts`: the ledger's verdicts on the proposal.
-    Replacing stops after `ATTEMPTS`, or when the time left (`left_s`), the processor time for
-    replacements or the maximum answer length is used up. With `test`, the ledger only gives its
+    The request takes at most `ATTEMPTS` round trips, the first of which is over. Replacing stops
+    earlier if the time left (`left_s`) or the processor time for replacements is used up.
+    Replacements too long for the answer are dropped. With `test`, the ledger only gives its
     verdicts on replacements, and remembers none.
     """
     user = proposal.decision.user
@@ -153,8 +157,8 @@ class _Replacements:
 
     For the last impression, the search continues where it stopped. For an earlier one it starts
     over and skips the campaigns already tried: a query has a single position, and one position per
-    impression would make every request pay for rare refusals. It also starts over in a pod, because
-    the available advertisers may have changed.
+    impression would make every request pay for rare refusals. In a pod, the search always starts
+    over, because the available advertisers may have changed.
     """
 
     def __init__(

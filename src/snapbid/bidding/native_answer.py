@@ -62,7 +62,7 @@ def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
 
 
 def _assets(asked: NativeRequest, ad: NativeAd) -> list[Answered] | None:
-    """Return the answer's assets; None if a required asset, or every asset, cannot be filled."""
+    """Return the answer's assets; None if a required asset or no asset at all can be filled."""
     assets = []
     typed = asked.version == "1.2"  # earlier answers have no types
     for asset in asked.assets:
@@ -109,7 +109,10 @@ def _image(asked: ImageAsked, images: tuple[NativeImage, ...]) -> NativeImage | 
 
 
 def _fits_side(length: int | None, exactly: int | None, least: int | None) -> bool:
-    """Return whether a side has the exact length or, if a minimum is given, at least that (4.4)."""
+    """Return whether a side has at least the minimum length or, without a minimum, the exact one.
+
+    A limit that is absent or not positive does not apply (Native 1.2, 4.4).
+    """
     if least is not None and least > 0:
         return length is not None and length >= least
     return exactly is None or exactly <= 0 or length == exactly
@@ -137,5 +140,5 @@ def _media_types(listed: Iterable[Text]) -> Iterator[str]:
 
 
 def _seconds(number: int | None) -> int | None:
-    """Return a duration, as for a video impression: 0 and out-of-range values count as absent."""
+    """Return a duration (s); None if it is 0 or out of range, as for a video impression."""
     return number if number is not None and 0 < number <= MAX_INTEGER else None

@@ -147,7 +147,10 @@ def fault_of(request: Any) -> str:
 
 
 def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
-    """Parse a native request; `version` is used if the request names none."""
+    """Parse a native request; None if it cannot be answered.
+
+    `version` is used if the request names none. `number`: see NativeRequest.
+    """
     markup = _decode(text)
     if markup is None:
         return None

@@ -100,7 +100,8 @@ class NoticeEndpoint:
     def __call__(self, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
         """Settle a notice.
 
-        Raises BadRequest if an id is missing, and Unavailable if the notice could not be stored.
+        Raises BadRequest if an id is missing or too long, and Unavailable if the notice cannot be
+        stored.
         """
         return self._settle(scope, self._of_plain)
 

@@ -58,7 +58,7 @@ class NoticeSigner:
         return blake2b(signed, key=self._key, digest_size=_DIGEST).digest()
 
     def signs(self, family: bytes) -> Callable[[str, str], bytes]:
-        """Return a function that makes the token of a URL from its auction id and impression id."""
+        """Return a function that makes `/n/TOKEN` from a bid's auction id and impression id."""
 
         def sign(auction_id: str, imp_id: str) -> bytes:
             ids = auction_id.encode(), imp_id.encode()

@@ -46,8 +46,8 @@ class CatalogSnapshot:
     """A catalog with its lookups and its creatives' templates; `core` is its native part.
 
     `shards`: the number of the ledger's shards, each of which has its own allowance of every
-    budget. `before`: the snapshot that this one replaces; its templates and limits are reused if
-    both have the same base.
+    budget. `before`: the snapshot that this one replaces; if both have the same base, its templates
+    and limits of the base's campaigns are reused.
     """
 
     def __init__(

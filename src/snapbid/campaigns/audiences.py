@@ -15,7 +15,7 @@ MAX_AUDIENCES: Final = 1_000  # in a file
 
 
 class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The persons with at least `at_least` events of one type and product in `within_days` days.
+    """Persons with at least `at_least` events of a type and product in the last `within_days` days.
 
     If `min_amount_usd` is set, only events with at least this amount (micro-USD) count.
     """

@@ -87,7 +87,7 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A valid campaign, which runs while starts_at <= now < ends_at (UTC, ms since the epoch)."""
+    """A valid campaign; it runs while `starts_at_ms` <= now < `ends_at_ms` (ms since the epoch)."""
 
     id: str
     advertiser: str  # lower case
@@ -129,7 +129,8 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 class CampaignError(ValueError):
     """A document or file is refused because of mistakes in its campaigns.
 
-    `mistakes`: every mistake, in document order; `warnings`: every warning.
+    `mistakes`: every mistake. `warnings`: for a file, the warnings about its invalid campaigns;
+    otherwise empty.
     """
 
     def __init__(

@@ -103,7 +103,7 @@ class _Checker:
         self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
 
     def check(self, line: int, at: Path, document: Any) -> Campaign | None:
-        """Check a decoded document that starts on `line`; `at` is its index in an array, if any.
+        """Check a decoded document that starts on `line`; `at` is its path in the file.
 
         Returns the campaign, or None if it has a mistake.
         """

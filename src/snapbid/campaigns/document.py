@@ -1,8 +1,8 @@
 """The campaign document: its fields and their rules (contract 2, "Campaign").
 
 A document is JSON as an operator writes it. All mistakes are reported at once, each with its field
-and the rule. Numbers are decoded as decimals, never as binary floats. Changing the meaning of a
-document requires a new `normalised.RULES`.
+and the rule. `decode` reads numbers exactly: fractions become decimals, not binary floats. Changing
+the meaning of a document requires a new `normalised.RULES`.
 """
 
 import json
@@ -148,7 +148,10 @@ def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
 
 
 def _assets(creative: Creative) -> Creative:
-    """Return a creative; a native one gets its assets in `native`, from `adm` if necessary."""
+    """Put the assets of a native creative into `native`, reading them from `adm` if necessary.
+
+    Returns creatives of other media unchanged.
+    """
     if creative.media != "native":
         return creative
     native = creative.native or read_response(creative.adm, (), Mistakes())
@@ -388,7 +391,10 @@ def decode(text: str) -> Any:
 
 
 def parse_json(text: bytes) -> Campaign:
-    """Parse a stored document in UTF-8. Raises CampaignError, or another ValueError."""
+    """Parse a stored document in UTF-8.
+
+    Raises CampaignError with every mistake, or another ValueError if it cannot be decoded.
+    """
     return parse(decode(text.decode()))
 
 

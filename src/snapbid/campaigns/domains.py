@@ -65,7 +65,8 @@ def host(url: str) -> str | None:
 def mapped(text: str) -> str:
     """Map a non-ASCII text as IDNA maps domains (UTS 46): case, width, dots, ignored characters.
 
-    Takes linear time. Characters that cannot occur in a domain become `^`.
+    Takes linear time. Runs of more than 8 combining marks, and characters that stand for whole
+    words, become `^`, since no domain has them.
     """
     text = _EXCESSIVE.sub("^", _IGNORED.sub("", apart(text).lower()))
     return apart(unicodedata.normalize("NFKC", text).lower().replace("\u3002", "."))

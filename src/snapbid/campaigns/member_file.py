@@ -40,7 +40,7 @@ _DIGEST: Final = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]
 
 
 class MemberError(ValueError):
-    """A file has lines that are not ids; the message gives their numbers, but not their text."""
+    """A member file is invalid; the message has the numbers of invalid lines, not their text."""
 
 
 class _LineError(ValueError):

@@ -16,7 +16,7 @@ _IMAGE_TYPES, _DATA_TYPES = 8, 16  # types with bits of their own; higher ones s
 
 
 class NativeImage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An image; `type` as in Native 1.2, 7.4: 1 is an icon, 3 the main image."""
+    """An image; `type` as in Native 1.2, 7.5: 1 is an icon, 3 the main image."""
 
     type: int
     url: str
@@ -40,9 +40,9 @@ class NativeTracker(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class NativeAd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The assets of a native creative. `data`: texts by type (Native 1.2, 7.2).
+    """The assets of a native creative. `data`: texts by type (Native 1.2, 7.4).
 
-    `video` is VAST; the creative states its `mimes`, `protocols` and `duration` (seconds).
+    `video` is VAST; `mimes`, `protocols` and `duration` (seconds) describe the video.
     """
 
     link: NativeLink

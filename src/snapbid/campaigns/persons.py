@@ -45,7 +45,8 @@ class PersonKey:
     def member(self, kind: str, id: str, scope: str = "") -> int:
         """Return the hash that stands for an id in bid requests.
 
-        An `ifa` may have any spelling; the scope of an `eid` is its source, in any letter case.
+        An `ifa` may have any spelling. The scope of a `user` is the SSP's canonical id; that of an
+        `eid` is its source, in any letter case.
         """
         scope = scope.lower() if kind == "eid" else scope
         return self._hash(kind, scope, folded(id) if kind == "ifa" else id)

@@ -1,4 +1,4 @@
-"""Warnings about valid markup that is probably a mistake, each with the line.
+"""Warnings about valid markup that is probably a mistake.
 
 - A banner that is not HTML: VAST, JSON, a URL, plain text.
 - Resources loaded over HTTP, in a creative stated to be secure.
@@ -108,7 +108,7 @@ def _line(text: str, position: int) -> str:
 
 
 class _HttpReader(HTMLParser):
-    """Finds the resources that markup loads over HTTP; links are ignored, as they load nothing."""
+    """Finds the resources that markup loads over HTTP; ignores `<a>`, since it loads nothing."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -198,7 +198,7 @@ def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mist
 
 
 def _texts(native: NativeAd) -> Iterator[tuple[str, str, bool]]:
-    """Yield each text but the video: its path, the text, and whether it is a URL to load."""
+    """Yield path, text and whether it is a URL to load, for each text except the video's VAST."""
     yield "link.url", native.link.url, False
     for index, url in enumerate(native.link.clicktrackers):
         yield f"link.clicktrackers[{index}]", url, True

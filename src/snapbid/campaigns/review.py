@@ -55,7 +55,7 @@ MILLE: Final = 1_000
 
 
 def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
-    """Return why a campaign can never bid after `now_ms` (epoch ms); None if it can."""
+    """Return why a campaign can never bid after `now_ms` (epoch ms); None if no reason is found."""
     if campaign.ends_at_ms is not None and campaign.ends_at_ms <= now_ms:
         return "ends_at is in the past"
     for dimension, values in campaign.targeting.items():
@@ -146,7 +146,10 @@ def _decoded(text: str) -> Any:
 
 
 def _native_texts(value: Any, at: Path) -> Iterator[tuple[Path, str, Language]]:
-    """Yield (path, text, language) for each text in a native creative; all but VAST may be URLs."""
+    """Yield (path, text, language) for each text in a native creative.
+
+    The language is VAST for a video's markup, and URL for every other text.
+    """
     values = [(value, at)]  # a stack: it may be nested deeply
     while values:
         value, at = values.pop()

@@ -125,10 +125,10 @@ def object_of(
     required: tuple[str, ...] = (),
     together: Together | None = None,
 ) -> Check:
-    """Build a check of objects with the fields of `checks`, which returns the result of `build`.
+    """Build a check of objects with the fields of `checks`.
 
-    `build` gets the fields that are present as keyword arguments. `together`: a rule about several
-    fields.
+    The check passes the fields that are present to `build`, as keyword arguments, and returns the
+    result; None if there is a mistake. `together`: a rule about several fields.
     """
     absent = dict.fromkeys(checks)
 

@@ -47,8 +47,8 @@ class CreativeSuspension(msgspec.Struct, frozen=True, array_like=True):
 def marks_of(creatives: Iterable[str]) -> dict[str, int]:
     """Assign unique marks (1 to 255) to a campaign's creatives, by id; 0 if no mark is left.
 
-    A mark is derived from the id, so it stays the same when other creatives are added, removed or
-    reordered. If two ids lead to the same mark, the id that sorts second gets the next free mark.
+    A mark is derived from the id, so it rarely changes when other creatives are added or removed.
+    If two ids lead to the same mark, the id that sorts second gets the next free mark.
     """
     marks: dict[str, int] = {}
     taken: set[int] = set()

@@ -173,7 +173,10 @@ def check_flag(value: Any, at: Path, mistakes: Mistakes) -> Any:
 
 
 def _decimal(value: object) -> Decimal | None:
-    """Return the exact value of a finite JSON number; a float counts as its shortest decimal."""
+    """Return the exact value of a finite JSON number; None for any other value.
+
+    A float counts as its shortest decimal.
+    """
     if type(value) is int:
         return Decimal(value)
     number = Decimal(repr(value)) if type(value) is float else value

@@ -51,10 +51,10 @@ PROTOCOLS: Final = {
 
 
 class MediaFile(msgspec.Struct, frozen=True, gc=False):
-    """A file that a player may choose; `delivery` and the size are None if unknown.
+    """A file that a player may choose; delivery, size and bitrates are None if unknown.
 
     `bitrates`: the lowest and the highest bitrate, in kbit/s; `api`: the API framework that the
-    file needs.
+    file needs, if any.
     """
 
     mime: str  # lower case
@@ -216,7 +216,10 @@ class _VastReader:
         )
 
     def _all_warnings(self, version: str) -> tuple[str, ...]:
-        """Return all warnings, missing impressions first, then in document order."""
+        """Return the first `MAX_WARNINGS` warnings, and one that counts the rest, if any.
+
+        Missing impressions come first; other warnings are in document order.
+        """
         found = [*remarks(self._root, version), *self._warnings]
         found.sort(key=lambda each: (not each.rule.endswith(UNCOUNTED), each.line))
         texts = [*map(str, found[:MAX_WARNINGS])]
@@ -330,7 +333,7 @@ class _VastReader:
         )
 
     def _integer(self, node: Node, name: str, unit: str) -> int | None:
-        """Read a positive integer attribute; None if there is none."""
+        """Read a positive integer attribute; None if it is missing, malformed or not positive."""
         value = node.attributes.get(name)
         number = _INTEGER.fullmatch(value.strip()) if value is not None else None
         if number is None:

@@ -46,7 +46,7 @@ class Remark(NamedTuple):
 
 
 class _Children(NamedTuple):
-    """Rules for an element's children: their order, which occur once, and which are required."""
+    """Rules for an element's children: their order, which may occur only once, and which must."""
 
     order: dict[str, int]
     single: frozenset[str]

@@ -114,14 +114,17 @@ def category(written: str) -> str | None:
     """Normalise a category of a site or app: `iab-3-1`, ` IAB 3-1` and `IAB03_1` become `IAB3-1`.
 
     Categories of other taxonomies are converted to upper case without white space. Returns None for
-    a text with several categories.
+    a text that is blank, too long, or has several categories.
     """
     normal = taxonomies.spelled(written if written.isascii() else mapped(written))
     return _short(normal) if normal and normal.count("IAB") < 2 else None
 
 
 def primary_subtag(language: str) -> str | None:
-    """Return the current code of a tag's primary subtag: `en` for `en-US`, `EN_gb` and `eng`."""
+    """Return the current code of a tag's primary subtag: `en` for `en-US`, `EN_gb` and `eng`.
+
+    None for a text that is not a language tag.
+    """
     match = _LANGUAGE.fullmatch(language.strip(BLANKS))
     return current_code(match.group(1).lower()) if match else None
 

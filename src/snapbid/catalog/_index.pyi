@@ -124,7 +124,7 @@ class Query:
 
         The dimension is an index into `DIMENSIONS`, FORMAT_DIMENSION if no creative has a format
         that the impression accepts, or -1 for a rule other than targeting. The search is not
-        affected.
+        affected. Raises ValueError unless `impression` has returned True.
         """
     def carried(self) -> dict[int, list[str | int]]:
         """Return the values of the request and the current impression, by dimension.

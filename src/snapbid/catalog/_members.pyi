@@ -40,7 +40,7 @@ class Members:
 
 @final
 class MemberBook:
-    """The members in use, shared by a process's readers. `current`: None before the first `use`."""
+    """The members in use, shared by a process's readers. `current`: None if none are in use."""
 
     @property
     def current(self) -> Members | None: ...

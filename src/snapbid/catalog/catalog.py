@@ -89,7 +89,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class CatalogError(ValueError):
-    """The file is not a catalog of this version; the publisher will replace it."""
+    """A catalog or member file is damaged or of another version; the publisher will replace it."""
 
 
 class Stamp(NamedTuple):
@@ -104,7 +104,7 @@ class Catalog:
     """An open catalog.
 
     `ssps`: canonical ids by descriptor; `ssp_numbers`: the descriptors' numbers in the ledger's
-    records; `reported`: `ssps` and former variants that still have reports, each mapped to itself;
+    records; `reported`: `ssps`, plus former variants with reports, which map to themselves;
     `access`, `events`, `ledger`, `warehouse`, `suspensions`: as in `Head`; `click_key` signs click
     ids. `base` and its mapping, `mapped`, are None if all campaigns are in the catalog file.
     """
@@ -154,7 +154,10 @@ class Catalog:
 
     @property
     def families(self) -> dict[int, int]:
-        """Map the numbers of SSP variants to the numbers of their families."""
+        """Map the number of each SSP variant to its family's number.
+
+        A family's number is the lowest among its descriptors; that descriptor is omitted.
+        """
         first: dict[str, int] = {}
         for descriptor, number in self.ssp_numbers.items():
             canonical = self.ssps[descriptor]
@@ -180,7 +183,8 @@ class Catalog:
     def open(cls, path: Path, before: "Catalog | None" = None) -> "Catalog":
         """Map the file, and its base unless `before` has already mapped it.
 
-        Raises FileNotFoundError, or CatalogError for a file that is damaged or of another version.
+        Raises OSError (FileNotFoundError if a file is missing), or CatalogError if a file is
+        damaged or of another version.
         """
 
         def open_base(base: Base) -> Mapped:

@@ -108,7 +108,8 @@ def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
 def open_members(path: Path, before: OpenMembers | None = None) -> OpenMembers:
     """Map the file, and its base unless `before` has already mapped it.
 
-    Raises FileNotFoundError, or CatalogError for a file that is damaged or of another version.
+    Raises OSError (FileNotFoundError if a file is missing), or CatalogError if a file is
+    damaged or of another version.
     """
     head, section = read_head(catalog.map_file(path))
     base = head.base

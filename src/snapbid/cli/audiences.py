@@ -170,7 +170,7 @@ def _read(file: str) -> "tuple[Audience, ...]":
 
 
 async def _hashes(connection: "asyncpg.Connection", file: str) -> list[int]:
-    """Read and hash a file of ids. Raises Refused, naming each invalid line."""
+    """Read and hash a file of ids. Raises Refused with the numbers of invalid lines."""
     from snapbid.campaigns.member_file import MemberError, read_members
     from snapbid.campaigns.persons import PersonKey
     from snapbid.warehouse import persons, registry

@@ -1,4 +1,4 @@
-"""`snapbid audit`: list changes of SSPs, campaigns, products, keys and tokens."""
+"""`snapbid audit`: list changes of SSPs, campaigns, audiences, keys and other objects."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any

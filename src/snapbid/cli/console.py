@@ -125,7 +125,8 @@ def instance(settings: Settings, *fields: str) -> dict[str, str]:
 def signing(settings: Settings) -> tuple[bytes, str]:
     """Return the key and the issuer of report tokens.
 
-    They come from the settings or, if no key is set, from the running embedded instance.
+    If no key is set, the settings of the running embedded instance replace those that are unset.
+    Raises WrongSettings or SettingsError if there is no key, or the key cannot sign tokens.
     """
     from snapbid.report import tokens
 
@@ -256,8 +257,8 @@ MONEY: Final = ("pacing", "spent", "spent today", "held", "left today", "left")
 def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str, Spending]":
     """Fetch the spending of campaigns that have budgets, by campaign id.
 
-    If no Redis is set or running, returns nothing; with `required`, raises WrongSettings instead.
-    Warns on stderr of unavailable shards of the ledger.
+    If no Redis is set or running, returns an empty dict or, with `required`, raises WrongSettings.
+    Warns on stderr of unavailable shards of the ledger. Raises Refused if Redis fails.
     """
     import asyncio
 

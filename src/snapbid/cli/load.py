@@ -337,7 +337,7 @@ def _access(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return canonical ids by descriptor, and report tokens by canonical id.
 
-    If no tokens are given, issue them as `snapbid token issue` does. Raises OptionError.
+    If no tokens are given, issue them with the bidder's own signing key. Raises OptionError.
     """
     from snapbid.loadtest.options import OptionError
     from snapbid.report import tokens

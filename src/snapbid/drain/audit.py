@@ -109,7 +109,7 @@ class Auditor:
         self._differing: set[int] = set()  # campaigns
 
     async def audit(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return the differences that persist since the previous audit.
+        """Return the differences that have persisted since the previous audit.
 
         Raises the stores' errors; an interrupted audit has no result.
         """

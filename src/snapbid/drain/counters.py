@@ -246,7 +246,8 @@ class ShardCounters:
         """Remove a day's counters if all are absorbed; return their generation number.
 
         `check` returns the indices of counters not absorbed. If there are any, mark them as changed
-        and return None; also return None if a counter changes meanwhile.
+        and return None. Also return None if a counter changes meanwhile, or if the shard's data set
+        is not `epoch`.
         """
         text = day.isoformat()
         key = self._keys.counters(segment, text)

@@ -103,9 +103,9 @@ class EventDays:
         self._horizon = horizon
 
     async def _discard(self, connection: asyncpg.Connection, now: datetime) -> None:
-        """Discard ended memberships, persons' ids long unseen, and expired last clicks.
+        """Discard ended memberships, ids of persons not seen for a long time, and expired clicks.
 
-        A click has expired if no event can count for it any more, however late it is stored.
+        A click has expired if no event can count for it any more, however late the event is stored.
         """
         expired = min(now, await partitions.now(connection)) - CLICKS_KEPT
         clicks = partial(conversions.delete_expired, connection, expired)

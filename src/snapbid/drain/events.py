@@ -309,7 +309,8 @@ class EventDrain:
     ) -> list[EventRow]:
         """Store rows in one transaction, and return the new ones.
 
-        A batch that is refused, or has failed often enough, is divided into halves.
+        A batch that is refused, or has failed too often, is stored by halves instead; a single such
+        row becomes a dead letter in `letters`. Raises any other error.
         """
         if not rows:
             return []

@@ -64,7 +64,8 @@ class Fence:
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:
         """Reconcile both stores' records of a shard; return the shard's state in the ledger.
 
-        Raises UnrelatedStoresError if the shard belongs to another warehouse.
+        Raises UnrelatedStoresError if the shard belongs to another warehouse, and OtherLedgerError
+        if its data set is not the one that the warehouse recorded.
         """
         state = await shard.fetch_state()
         await self._check_identity(connection, shard, state)

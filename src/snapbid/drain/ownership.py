@@ -35,7 +35,8 @@ async def own(
 
     Raises UnrelatedStoresError if that is not allowed, and RedisError if no shard can be read, or
     if some shards cannot be read and the others have new data. `is_known`: this drain owned the
-    ledger before its data changed, and other drains may not have noticed the change.
+    ledger before its data changed. If the new data is then refused, ShardsUnavailableError is
+    raised instead, since other drains may not have noticed the change yet.
     """
     states, error = await _states(shards)
     if not states:

@@ -278,9 +278,10 @@ class Process:
         )
 
     async def _drain_on(self, connection: WatchedConnection) -> None:
-        """Do rounds until stopped, or until Redis has been unavailable for GIVEN_UP_S.
+        """Do rounds until stopped.
 
-        In that case another drain, which may reach Redis, should get the lease.
+        Also return once Redis has been unavailable for GIVEN_UP_S, so that another drain, which may
+        reach Redis, gets the lease.
         """
         now = asyncio.get_running_loop().time
         begun, read_at = False, now()
@@ -377,7 +378,7 @@ class Process:
         self._log("on standby for %(duty)s: another drain has the lease", logging.INFO)
 
     def _log(self, message: str, level: int, **fields: str) -> None:
-        """Log a message, unless it repeats the last one, apart from its `reason`.
+        """Log a message, unless it is the same as the last one; `reason` is not compared.
 
         A warning or error is also recorded in `troubles`; other messages clear the duty's entry.
         """

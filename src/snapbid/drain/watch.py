@@ -108,7 +108,10 @@ async def watch(connection: WatchedConnection, dsn: str) -> None:
 
 
 async def _works(dsn: str, pid: int) -> bool:
-    """Return whether a server process is working on a statement; False without an answer."""
+    """Return whether a server process is working on a statement.
+
+    False if the warehouse does not answer, True if it answers with an error.
+    """
     try:
         return bool(await _ask(dsn, _WORKS, pid))
     except asyncpg.PostgresError:  # too many connections, say

@@ -159,7 +159,10 @@ class Home:
         return path.read_text().strip()
 
     def secret(self) -> Secret:
-        """Return the instance's signing secret, created on the first call."""
+        """Return the instance's signing secret, created on the first call.
+
+        Raises EmbeddedError if the stored secret is too short.
+        """
         text = self._kept("secret", 48)
         if len(text.encode()) < SECRET_MIN_BYTES:
             raise EmbeddedError(
@@ -170,7 +173,10 @@ class Home:
         return Secret(text)
 
     def ops_token(self) -> Secret:
-        """Return the token of the private port, created on the first call."""
+        """Return the token of the private port, created on the first call.
+
+        Raises EmbeddedError if the stored token is too short.
+        """
         text = self._kept("ops-token", 32)
         if len(text) < TOKEN_MIN_CHARACTERS:
             raise EmbeddedError(

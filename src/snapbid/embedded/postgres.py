@@ -154,7 +154,11 @@ class Postgres:
             time.sleep(0.1)  # the backends are not our children, so we cannot wait on them
 
     def _ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait until the pid file says `ready`, as pg_ctl does; False if that fails."""
+        """Wait until the pid file says `ready`, as pg_ctl does.
+
+        Returns False if the server exits first. If it is not ready within `START_S`, stops it and
+        returns False.
+        """
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
@@ -182,7 +186,7 @@ class Postgres:
             os.chown(path, *_nobody())
 
     def poll(self) -> int | None:
-        """Return the exit status; None while the server is running."""
+        """Return the exit status; None if the server is running, or has not been started."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:
@@ -226,7 +230,7 @@ def _installed() -> dict[int, Path]:
 
 
 def _binaries(releases: dict[int, Path], data: Path) -> Path:
-    """Return the directory of the release that wrote `data`, or of the newest one."""
+    """Return the directory of the release that wrote `data`; of the newest if there is no data."""
     try:
         written_by = int((data / "PG_VERSION").read_text())
     except FileNotFoundError:

@@ -31,9 +31,9 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start `command` in a new session, out of reach of Ctrl-C in a terminal.
 
-    The process gets `death_signal` when the calling thread ends. `log`: file to append its output
-    to; without one, it shares ours. `privileges`: additional setpriv flags. `env`: its environment;
-    by default ours, without our settings.
+    The process gets `death_signal` when the calling thread ends, if setpriv supports that. `log`:
+    file to append its output to; without one, it shares ours. `privileges`: additional setpriv
+    flags. `env`: its environment; by default ours, without our settings.
     """
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open(log, "ab")) if log else None
@@ -50,7 +50,7 @@ def spawn(
 def wrapped(
     command: Sequence[str], death_signal: signal.Signals, privileges: Sequence[str]
 ) -> list[str]:
-    """Return `command`, run through setpriv if it needs privileges or setpriv is available."""
+    """Return `command`, run through setpriv for privileges and, if supported, the death signal."""
     flags = [*privileges, *_death_flags(death_signal)]
     return ["setpriv", *flags, "--", *command] if flags else list(command)
 
@@ -73,7 +73,7 @@ def _death_flags(death_signal: signal.Signals) -> list[str]:
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Send the signal `how` and wait; after STOP_S, kill the process and its session."""
+    """Send the signal `how` and wait; after STOP_S, kill the process and its process group."""
     if process.poll() is None:
         process.send_signal(how)
         try:

@@ -164,7 +164,7 @@ class Redis:
                 return False
 
     def poll(self) -> int | None:
-        """Return the exit status; None while the server is running."""
+        """Return the exit status; None if the server is running, or has not been started."""
         return self.process.poll() if self.process else None
 
     def stop(self) -> None:

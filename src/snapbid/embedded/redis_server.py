@@ -60,7 +60,10 @@ def record(data: Path, server: RedisServer) -> None:
 
 
 def _written_by(data: Path) -> tuple[int, int] | None:
-    """Return the release that wrote the data, or the oldest possible one; None without data."""
+    """Return the release that wrote the data; None if there is no data.
+
+    Without a record, return the oldest release that can have written it.
+    """
     try:
         match = re.match(r"(\d+)\.(\d+)", (data / RECORD).read_text())
     except FileNotFoundError:

@@ -56,7 +56,10 @@ class Program:
 
 
 class Signals:
-    """A context in which INT, TERM and HUP set `stopping`; these and CHLD interrupt `wait`."""
+    """A context in which INT, TERM and, unless it was ignored before, HUP set `stopping`.
+
+    These signals and CHLD interrupt `wait`.
+    """
 
     def __init__(self) -> None:
         self.stopping = False

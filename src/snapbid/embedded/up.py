@@ -187,7 +187,10 @@ def _supervise(restarters: list[Restarter], signals: Signals) -> None:
 
 
 def _await_ports(settings: Settings, timeout_s: float, signals: Signals) -> None:
-    """Wait until both ports are free. Raises UpError if they are not within `timeout_s`."""
+    """Wait until both ports are free.
+
+    Raises UpError if they are not free within `timeout_s`, or if a signal arrives first.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         try:

@@ -160,7 +160,7 @@ def refused(refusal: RefusedRequest, *headers: tuple[bytes, bytes]) -> CodedAnsw
 
 
 def failed(problem: Problem) -> CodedAnswer:
-    """Answer with a problem, in the format of document 3."""
+    """Build the error answer for a problem, in the format of document 3."""
     headers = tuple(problem.headers)
     if problem.status == 429:
         return json_answer(429, {"error": problem.detail}, *headers), RATE_EXCEEDED

@@ -99,7 +99,7 @@ PLAIN: Final = RequestOptions(test=False, lenient=False)
 
 
 class EventEndpoints:
-    """The single and the batch endpoint. Until `take_up` is called, every request gets a 503."""
+    """The single and the batch endpoint. Until `take_up` is called, they answer POST with 503."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class EventEndpoints:
         self._keys, self._config = ApiKeys(config.keys), config
 
     async def __call__(self, scope: Scope, receive: Receive) -> Answer:
-        """Answer any request below `PREFIX`."""
+        """Answer any request below `PREFIX`. Raises Disconnected."""
         try:
             answer, code = await self._answer(scope, receive)
         except Disconnected:
@@ -239,7 +239,10 @@ class EventEndpoints:
             return [Counting()] * len(rows)
 
     async def _keep(self, now_ms: int, key: ApiKey, events: list[AcceptedEvent]) -> None:
-        """Queue events within the key's limit on events; the request itself counts as one."""
+        """Queue events if the key's limit on events permits; one event was counted on admission.
+
+        Raises RateExceeded or EventsUnavailable.
+        """
         entries = [(event.event_id, event.envelope) for event in events]
         size = sum([len(event.envelope) for event in events])
         if (more := max(len(entries), size // EVENT_BYTES) - 1) > 0:

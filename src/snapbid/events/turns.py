@@ -27,7 +27,7 @@ class Slices:
         self._turn = asyncio.Lock()
 
     async def run(self, steps: Generator[None, None, T]) -> T:
-        """Run a generator to its end, pausing between steps; return its return value."""
+        """Run a generator to its end, pausing after each time slice; return its return value."""
         while True:
             async with self._turn:
                 until = perf_counter() + SLICE_S

@@ -44,7 +44,7 @@ Steps: TypeAlias = Generator[None, None, BatchResult | RefusedRequest]
 
 
 class _EventReader:
-    """Reads the events of one request; `body` is without a byte order mark."""
+    """Reads the events of one request; `body`: the body without its byte order mark."""
 
     _skipped = 0  # bytes before it
 

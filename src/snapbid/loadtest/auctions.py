@@ -63,7 +63,7 @@ def prepare(
     seed: int,
     path: str = BID_PATH,
 ) -> list[Auction]:
-    """Build auctions from requests, drawing each one's SSP by the weights in `ssps`.
+    """Build auctions from requests, drawing each request's SSP by the weights in `ssps`.
 
     Without weights a request keeps its recorded SSP, or gets `DEFAULT_SSP`. The SSP replaces
     `{ssp}` in the path. Raises ReplayError for a request that does not decode.

@@ -247,8 +247,8 @@ def check(
     """Return the first rule that an answer breaks, or None.
 
     `auction` is the auction's id, which must not need escaping in a URL. With `ours`, the
-    notification URLs must be those of document 2. Other bidders may omit a media type or size if
-    the impression leaves no choice, and markup if their win notice returns it.
+    notification URLs must be those of document 2. Without it, fields missing from a bid are first
+    filled in by `_complete`, and the creative of a bid without a media type is not checked.
     """
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")
@@ -280,7 +280,10 @@ def check(
 
 
 def _complete(bid: ReceivedBid, imp_limits: ImpLimits) -> None:
-    """Fill in media type and size if the impression allows only one, and `nurl` as the markup."""
+    """Fill in a missing media type or size if the impression allows only one.
+
+    `nurl` stands in for missing markup, since the win notice of such a bid returns the markup.
+    """
     if not bid.mtype and len(imp_limits.blocked_attributes) == 1:
         (bid.mtype,) = imp_limits.blocked_attributes
     if bid.w is bid.h is None and len(imp_limits.sizes) == 1:

@@ -25,9 +25,9 @@ PHASE_GAUGES: Final[tuple[tuple[str, str, Callable[[PhaseResult], float]], ...]]
 def junit(result: LoadResult) -> bytes:
     """Render a test suite that fails if the run did.
 
-    It has a case for each objective in each phase, and one each for the run's notices, events,
-    reconciliation and verdict. If the run passed, cases that failed count as skipped, since a
-    capacity search may miss objectives.
+    It has a case for each objective in each measured phase, one each for the reconciliation and the
+    verdict, and one each for notices and events if any were sent. If the run passed, cases that
+    failed count as skipped, since a capacity search may miss objectives.
     """
     suite = Element("testsuite", name="snapbid load", hostname=result.target, errors="0")
     suite.set("timestamp", result.started.removesuffix(" UTC").replace(" ", "T"))

@@ -37,7 +37,10 @@ class PhaseCounts(Struct):
     seconds: float  # less than planned if it was stopped early
 
     def __iadd__(self, other: "PhaseCounts") -> "PhaseCounts":
-        """Add the counts of another generator, keeping the clock readings of the busier one."""
+        """Add the counts of another generator.
+
+        Keep the clock readings of the busier generator, and the shorter duration.
+        """
         self.tally.add(other.tally)
         self.clocks = max(self.clocks, other.clocks, key=lambda clocks: clocks.processor_s)
         self.seconds = min(self.seconds, other.seconds)
@@ -168,7 +171,10 @@ class Generator:
         return RunCounts(self._accounts, self._notices.counts, sent)
 
     def _tick(self, now: float) -> float:
-        """Send all requests, notices and batches that are due; return the time of the next tick."""
+        """Send the due requests, notices and batches; return the time of the next tick.
+
+        One tick sends at most `AT_ONCE` bid requests and `AT_ONCE` notices.
+        """
         next_at = now + SWEEP_S
         schedule, bids = self._schedule, self._bids
         if schedule is not None and bids is not None:

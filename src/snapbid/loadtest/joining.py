@@ -1,7 +1,8 @@
 """Runs several generators as one: the first plans, judges and reconciles, and directs the others.
 
-A generator that joins receives the options, then one phase after another; it runs each at once and
-answers with its counts. Both sides send frames: a length of 4 bytes, big-endian, and MessagePack.
+A generator that joins receives the options, then one phase after another; it runs each phase as
+soon as it arrives, and answers with its counts. Both sides send frames: a length of 4 bytes,
+big-endian, and MessagePack.
 """
 
 import asyncio
@@ -69,7 +70,10 @@ class Channel:
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
 
     async def receive(self, kind: Any) -> Any:
-        """Receive a message of type `kind`. Raises JoinError if another message or none arrives."""
+        """Receive a message of type `kind`.
+
+        Raises JoinError if the peer disconnects, or sends anything else.
+        """
         try:
             length = int.from_bytes(await self._reader.readexactly(4), "big")
             if length > MAX_FRAME:
@@ -155,7 +159,10 @@ async def gathered(
 
 
 async def _welcome(channel: Channel, options: Options) -> None:
-    """Send the options, and wait until the generator can run."""
+    """Send the options, and wait until the generator is ready.
+
+    Raises JoinError if it cannot run.
+    """
     channel.send(Welcome(version(), options))
     ready: Ready = await channel.receive(Ready)
     if ready.problem:
@@ -165,8 +172,9 @@ async def _welcome(channel: Channel, options: Options) -> None:
 async def join(host: str, port: int, load: Load, watch: Watcher) -> None:
     """Join the generator that listens at this address, and run phases as it directs.
 
-    `load` creates a generator from the options; both sides report its ValueErrors. Raises
-    JoinError, and OSError if the target or the other generator does not answer.
+    `load` creates a generator from the options; a ValueError that it raises is sent to the first
+    generator, and raised here too. Raises JoinError if the versions differ or the first generator
+    disconnects, and OSError if the target or the first generator does not answer.
     """
     channel = Channel(*await asyncio.open_connection(host, port))
     try:
@@ -196,7 +204,10 @@ async def _accept(channel: Channel, load: Load) -> Generator:
 
 
 async def _obey(channel: Channel, generator: Generator, watch: Watcher) -> None:
-    """Carry out the first generator's orders; stop at once if it disconnects."""
+    """Carry out the first generator's orders until the run is settled.
+
+    If the first generator disconnects, end the current phase and raise JoinError.
+    """
     running: asyncio.Task[None] | None = None
     try:
         while True:

@@ -1,7 +1,7 @@
 """Checks the media of a video or audio bid against the impression (OpenRTB 2.6, 3.2.7).
 
-Properties that the bid's fields lack are read from the markup. A wrapper is not read, since its
-media are elsewhere.
+Properties that the bid's fields lack are read from the markup. The media files of a wrapper are in
+another document, so they are not checked.
 """
 
 import re
@@ -18,7 +18,10 @@ _METHOD = re.compile(r"""\bdelivery\s*=\s*["'](\w+)["']""")
 
 
 class MediaLimits(NamedTuple):
-    """An impression's requirements on media; None, 0 or an empty set means no requirement."""
+    """An impression's requirements on media; None, 0 or an empty set means no requirement.
+
+    `skip` is False if the media must not be skippable.
+    """
 
     linearity: int | None
     skip: bool

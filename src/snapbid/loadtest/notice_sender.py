@@ -125,7 +125,7 @@ class NoticeSender:
         heapq.heappush(self._waiting, (at, self._number, notice))
 
     def fire(self, now: float, most: int) -> float | None:
-        """Fire at most `most` due notices; return when the next one is due, or None."""
+        """Fire up to `most` due notices; return the time of the next notice, or None."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now and most:
             due, _, notice = heapq.heappop(waiting)

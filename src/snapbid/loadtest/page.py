@@ -1,7 +1,7 @@
 """Renders the result as a self-contained HTML page: the verdict at a glance, then all details.
 
-Its numbers are those of the JSON file, rounded by `number` and never recomputed; the exact number
-is shown on hover.
+The numbers in its tables are those of the JSON file, rounded by `number`, which shows the exact
+number on hover.
 """
 
 from collections.abc import Iterator, Sequence

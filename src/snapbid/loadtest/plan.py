@@ -46,9 +46,10 @@ def fixed(warmup_s: float, ramp_s: float, rates: list[float], seconds: float) ->
 
 
 def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: float) -> Plan:
-    """Plan trials from `rate` up: double the rate while trials pass, then bisect it (log scale).
+    """Plan a search for the highest rate up to `most` that passes, starting at `rate`.
 
-    A failed trial whose bottleneck was the client ends the search, since it shows nothing about the
+    Double the rate while trials pass, or halve it until one passes; then bisect it (log scale). A
+    failed trial whose bottleneck was the client ends the search, since it shows nothing about the
     server.
     """
     yield from _unmeasured(warmup_s, ramp_s, rate)

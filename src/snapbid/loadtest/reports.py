@@ -160,7 +160,8 @@ async def reconcile(
 ) -> Reconciliation:
     """Compare the report with the accounts, repeatedly, since the drain takes a few seconds.
 
-    Stops when they agree, when the report exceeds what was sent, or when time is up.
+    Stops when they agree, when the report exceeds what was sent, or after the last of `WAITS_S`. If
+    the report cannot be read, the status is `NOT_DONE`.
     """
     rows: list[ComparedFigure] = []
     for wait_s in WAITS_S:
@@ -184,8 +185,8 @@ def compare(
 ) -> list[ComparedFigure]:
     """Compare an SSP's four figures in the client's account with their growth in the report.
 
-    The report rounds its money to the micro-USD, once before and once after the run, so the
-    difference may be off by that much.
+    The report rounds money to the micro-USD both before and after the run, so the growth may be off
+    by 1 micro-USD, or by 0.5 if it starts from 0.
     """
     counts = [
         ("bids", account.bids, after.bids - before.bids, account.maybe_bids),

@@ -7,7 +7,8 @@ from typing_extensions import Buffer
 class Counter:
     """A counter in this process's slot. Not thread-safe.
 
-    `cell`: 8 writable, aligned bytes of the slot. Raises ValueError for anything else.
+    `cell`: 8 writable, aligned bytes of the slot. Raises ValueError for another length or
+    alignment.
     """
 
     def __new__(cls, cell: Buffer) -> Self: ...

@@ -235,7 +235,10 @@ DEFINITIONS: dict[str, Definition] = {
 
 
 def definition_of(kind: Kind, name: str, labels: Mapping[str, object]) -> Definition:
-    """Return a metric's definition. Raises ValueError for a name or labels not in `DEFINITIONS`."""
+    """Return a metric's definition.
+
+    Raises ValueError for a name, kind or labels that are not in `DEFINITIONS`.
+    """
     definition = DEFINITIONS.get(name)
     if definition is None or definition.kind != kind:
         raise ValueError(f"{name}: no such {kind} in DEFINITIONS")

@@ -1,4 +1,4 @@
-"""Render the Prometheus page from all slots in a directory."""
+"""Renders the Prometheus page from all slots in a directory."""
 
 import os
 import re

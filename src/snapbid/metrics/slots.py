@@ -63,6 +63,7 @@ class Metrics:
     def counter(self, name: str, **labels: object) -> Counter:
         """Return the counter with these label values, always the same object.
 
+        Once the slot is full, returns `snapbid_metrics_overflow_total` instead of a new counter.
         Raises ValueError for a name or labels that are not in `DEFINITIONS`.
         """
         definition_of("counter", name, labels)

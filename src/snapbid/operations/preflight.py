@@ -62,8 +62,8 @@ async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
 async def check(settings: S, log: RiskLog) -> S:
     """Log the risks; return the settings with the ledger's number of shards.
 
-    Decides this number for a new ledger. Waits while the number is unknown because no store that
-    records it answers. Raises VolatileStoreError if the risks forbid a start.
+    Decides this number for a new ledger. Waits while `find_shards` returns None. Raises
+    VolatileStoreError if the risks forbid a start, or if the setting differs from the ledger.
     """
     shards, is_logged = await find_shards(settings), False
     while shards is None:
@@ -96,7 +96,7 @@ async def _check_risks(settings: StoreSettings, log: RiskLog) -> None:
 
 
 async def watch(settings: StoreSettings, log: RiskLog) -> None:
-    """Repeat the check every minute, forever."""
+    """Examine the stores every minute, forever, and log changes of their risks."""
     while True:
         await asyncio.sleep(EVERY_S)
         for store, risks in (await examine(settings)).items():
@@ -145,9 +145,9 @@ async def find_shards(settings: Settings) -> int | None:
     """Return the ledger's number of shards, or the number that a new ledger would get.
 
     The ledger, the warehouse and the published catalog record it. A new ledger has one shard per
-    primary, and no fewer than its predecessor, unless SNAPBID_LEDGER_SHARDS says otherwise. None if
-    no store that records the number answers. Raises VolatileStoreError if the setting differs from
-    the ledger.
+    primary, and no fewer than its predecessor, unless SNAPBID_LEDGER_SHARDS says otherwise. If
+    Redis does not answer and nothing else records the number, returns None for a cluster, and
+    otherwise 1. Raises VolatileStoreError if the setting differs from the ledger.
     """
     recorded, primaries = await _count_in_redis(settings)
     own = settings.ledger_shards
@@ -210,15 +210,15 @@ def _count_in_catalog(settings: Settings) -> int:
 
 
 async def check_ledger(settings: StoreSettings) -> None:
-    """Raise VolatileStoreError if the ledger does not belong to the warehouse."""
+    """Raise VolatileStoreError if the ledger may not be used with the warehouse."""
     for risk in await fetch_ledger_risks(settings):
         raise VolatileStoreError(str(risk))
 
 
 async def fetch_ledger_risks(settings: StoreSettings) -> list[Risk]:
-    """Return a risk if both stores answer, and the ledger does not belong to the warehouse.
+    """Return a risk if both stores answer, and `find_ledger` finds a problem.
 
-    The mismatch must last `PATIENCE_S`, the time a drain may need to take over a new ledger.
+    The problem must last `PATIENCE_S`, the time a drain may need to take over a new ledger.
     """
     until = monotonic() + PATIENCE_S
     while (risks := await _of_ledger(settings)) and monotonic() < until:
@@ -303,7 +303,8 @@ async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int)
     """Check whether the ledger may be used, without changing it.
 
     A closed ledger, or one of another warehouse, is no problem here: workers and
-    drains handle both (ledger/bids/shard.py, drain/fence.py). Raises the stores' errors.
+    drains handle both (ledger/bids/shard.py, drain/fence.py). Raises RedisError, asyncpg's
+    errors, or OSError.
     """
 
     async def look(number: int) -> list[str]:

@@ -28,8 +28,8 @@ class Spending(msgspec.Struct, frozen=True):
     """One campaign's money in USD; days are UTC, None means unlimited.
 
     `allowed_today` is the part of the daily budget that pacing has released so far. `remaining` is
-    the total budget less spend and holds, `remaining_today` is `allowed_today` less today's spend
-    and holds.
+    the total budget less spend and holds, and `remaining_today` is `allowed_today` less today's
+    spend and holds; neither is below 0.
     """
 
     id: str

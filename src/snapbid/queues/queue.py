@@ -1,6 +1,7 @@
 """Group commit of accepted server events to a stream, which the drain reads (contract 7).
 
-Each shard of the ledger has a stream (chosen by `queues.py`), for which each worker has a queue.
+Each shard of the ledger has a stream, for which each worker has a queue. `queues.py` chooses the
+stream of a product's events.
 
 Each request becomes one field of a stream entry. Requests that arrive during a round trip share the
 next entry; no request waits for a timer. The queue has its own connection, so no bid waits behind a
@@ -127,7 +128,7 @@ class EventQueue:
 
     @property
     def connected(self) -> bool:
-        """Whether the queue accepts events."""
+        """Whether the queue is connected; otherwise `put` refuses events."""
         return self._trips.connected
 
     async def open(self) -> None:

@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 def pack_command(command: tuple[bytes | str | int, ...]) -> bytes:
     """Encode a command in the Redis protocol.
 
-    Raises TypeError or OverflowError for arguments other than text and 64-bit integers.
+    Raises TypeError or OverflowError for arguments other than bytes, text and 64-bit integers.
     """
 
 def unanswered(requests: list[_T]) -> list[_T]:
@@ -21,7 +21,7 @@ def answer(requests: list[_T], results: Iterable[object]) -> None:
 
 @disjoint_base
 class Waiter:
-    """A native callback for a reply, called without switching contexts."""
+    """Base of native callbacks for a reply, called without entering a `contextvars` context."""
 
 @final
 class Turn:

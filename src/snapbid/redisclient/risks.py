@@ -1,6 +1,7 @@
 """Risks of losing the ledger through the configuration of a Redis server.
 
-Most risks are read from `INFO`. If a provider disables `CONFIG`, only `appendfsync` is unknown.
+Most risks are read from `INFO`. If a provider disables `CONFIG`, the risk `appendfsync` is not
+detected.
 """
 
 import contextlib

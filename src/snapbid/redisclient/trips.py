@@ -115,7 +115,7 @@ class RoundTrips:
     A redirection to another node is followed at once. The start and end of an outage of `subject`
     are logged; replacing an idle connection is no outage. `stall_s`: time limit for connecting
     and `prepare` together, and for each round trip. `tick_s`: time between ticks during a round
-    trip, a fraction of a beat. `enough`: a batch is sent at once if this many requests are waiting.
+    trip, at most a beat. `enough`: a batch is sent at once if this many requests are waiting.
     """
 
     def __init__(
@@ -244,10 +244,10 @@ class RoundTrips:
             self._schedule_tick()
 
     def tick(self, now: float, busy_s: float = 0.0) -> None:
-        """Time out overdue requests; `now` is loop time.
+        """End overdue requests and a stalled connection, or start a round trip that is due.
 
-        `busy_s`: the time since the last tick in which this process was too busy to read a reply;
-        it does not count against Redis.
+        `now`: loop time. `busy_s`: the time since the last tick in which this process was too busy
+        to read a reply; this time does not count against Redis.
         """
         if self._sent_at is not None:
             self._waited_from = min(self._waited_from + busy_s, now)

@@ -133,5 +133,5 @@ class DailyRates:
 
 
 def load() -> History:
-    """Read the bank's table. Raises OSError or ValueError if it is damaged."""
+    """Read the bank's table. Raises `bundled_table`'s errors, or ValueError if it is damaged."""
     return History(bundled_table())

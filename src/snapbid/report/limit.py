@@ -28,8 +28,8 @@ repeated = RepeatedLog(logging.getLogger(__name__))
 class Quota(NamedTuple):
     """Whether a token's request is admitted.
 
-    `remaining`: how many further requests would be admitted now; `reset_s`: seconds until one more
-    would be admitted.
+    `remaining`: how many further requests would be admitted now; `reset_s`: seconds until
+    `remaining` grows by one.
     """
 
     admitted: bool

@@ -68,7 +68,8 @@ def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
     """Extract the token from a request's `Authorization` headers (RFC 6750, 2.1).
 
     With `basic`, also accept it as the password of any user (RFC 7617). Raises MissingToken if
-    there is no bearer token, InvalidToken for several headers.
+    there is no token, and InvalidToken if there are several headers, or if the token is too long or
+    not ASCII.
     """
     if len(authorizations) > 1:
         raise InvalidToken("Authorization: must be given once")

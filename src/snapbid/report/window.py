@@ -29,7 +29,11 @@ class ReportWindow(NamedTuple):
 
 
 def parse(query: bytes, today: date) -> ReportWindow:
-    """Parse the window of a query string. Raises BadDate or BadWindow, naming every mistake."""
+    """Parse the window of a query string.
+
+    Raises BadDate with all mistakes in the dates or, if there are none, BadWindow with all mistakes
+    in the window.
+    """
     return (_parse_usual if len(query) <= _KEPT_BYTES else _parse)(query, today)
 
 

@@ -49,7 +49,7 @@ class RequestRunner:
         """Schedule a request for the loop's next iteration. Thread-safe."""
 
     def start(self) -> None:
-        """Run the scheduled AT_ONCE requests, and queue the others."""
+        """Run the scheduled AT_ONCE requests, and queue the others, which start slice by slice."""
 
     def start_scheduled(self) -> None:
         """Start the next slice of queued requests."""

@@ -1,6 +1,7 @@
 """The ASGI application, without a framework: dispatch, answers, and statuses for errors.
 
-A bid request finds its handler with one lookup of its path; every other request has a `Route`.
+A bid request of an SSP without limits finds its handler with one lookup of its path; every other
+request has a `Route`.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ class Resources(Protocol):
 
     @property
     def routes(self) -> Routes:
-        """Routes of all requests except bids."""
+        """Routes of the requests that `bid_endpoints` has no handler for."""
         ...
 
     def count(self, route: str, status: int) -> None:
@@ -85,7 +86,10 @@ class Application:
         }
 
     def kind_of(self, path: str) -> int:
-        """Choose how requests to this path run: bids at once, notices queued behind them."""
+        """Choose how requests to this path run.
+
+        Bids and health checks run at once, notices behind them, and all other requests in tasks.
+        """
         if path in self._resources.bid_endpoints or path in HEALTH_PATHS:
             return AT_ONCE
         if path in NOTICE_ROUTES or path.startswith(SIGNED_PREFIX):

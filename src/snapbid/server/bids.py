@@ -71,9 +71,10 @@ class BidEndpoints:
         self._has_snapshot = True
 
     def resolve(self, path: str) -> Route | None:
-        """Return the route of a bid request that `handlers` cannot answer; None for other paths.
+        """Return the route of a path below BID_PREFIX; None for other paths.
 
-        Such a request is for a limited or unregistered SSP, or has a method other than POST.
+        Called for requests that `handlers` cannot answer: those for limited or unregistered SSPs
+        or unknown paths, and those with a method other than POST.
         """
         if not path.startswith(BID_PREFIX):
             return None

@@ -81,7 +81,7 @@ class CatalogFollower:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Check the file every LOOK_EVERY_S."""
+        """Start checking the file every LOOK_EVERY_S."""
         self._task = asyncio.create_task(self._keep_looking())
 
     async def stop(self) -> None:

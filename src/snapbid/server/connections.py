@@ -7,7 +7,7 @@ exchanges. So this module also ends connections, judging by the kernel's figures
 - A connection whose request has not been answered within `ANSWER_S` is ended: its head is
   incomplete, or the client does not read the answer. (`http.BodyDeadline` ends incomplete bodies.)
 - Once more than three quarters of all slots are in use, surplus connections are ended: first those
-  that never had an answer, then those whose last answer is the oldest.
+  older than `YOUNG_S` that never had an answer, then those whose last answer is the oldest.
 - A request that goes unanswered for `HELD_AFTER_S` holds memory: at most a head of `MAX_HEAD_BYTES`
   and a body. If all of them hold more than `MAX_HELD_BYTES`, the connections that have sent the
   most are ended.

@@ -1,4 +1,4 @@
-"""A rate limit on all requests but bids, so that a flood of them leaves a worker time to bid."""
+"""A rate limit on requests other than bids and notices, so that a flood leaves time to bid."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,9 @@ QUIET_PER_STEP: Final = 64
 
 
 class Pace:
-    """Starts a limited number of requests, other than bids, in each step; the others queue.
+    """Starts a limited number of requests in each step; the others queue.
+
+    Applies to routes with `paced` set, which bids, notices and health checks do not have.
 
     The limit is low while bid requests arrive, which the caller signals by setting `bidding`. It is
     higher when there have been none for a while, since a queued request costs a worker more than

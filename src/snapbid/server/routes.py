@@ -1,4 +1,4 @@
-"""Routes of all requests but bids: a table of fixed paths, then resolvers."""
+"""Routes of requests without a bid handler: a table of fixed paths, then resolvers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias

@@ -456,9 +456,11 @@ async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) ->
 async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
-    """Link persons with members; return the persons linked, and members that lost an older link.
+    """Link persons with members; return the persons with a new or renewed link.
 
-    A person who is not restricted keeps only the `LINKS` most recent links.
+    A link is renewed at most once an hour. Also returns the members that lost an older link: a
+    person who is not restricted keeps only the `LINKS` most recent links. A restricted person keeps
+    all links, but gets no new ones beyond `KEPT_LINKS`.
     """
     rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)), KEPT_LINKS)
     persons = {row["person"] for row in rows}
@@ -467,7 +469,7 @@ async def link(
 
 
 async def fetch_counts(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Count]:
-    """Fetch the events that count for audiences of these persons."""
+    """Fetch these persons' events that count for audiences."""
     rows = await connection.fetch(
         "select person, audience, times from person_audience where person = any($1)", list(persons)
     )
@@ -490,7 +492,7 @@ async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restri
 
 
 async def fetch_restricted(connection: asyncpg.Connection, persons: Iterable[int]) -> set[int]:
-    """Return the restricted ones of `persons`, to whom their product must not advertise."""
+    """Return those of `persons` to whom their product must not advertise."""
     rows = await connection.fetch(
         "select person from person_restriction where person = any($1) and holds", list(persons)
     )
@@ -529,9 +531,9 @@ async def count_excluded(
 async def erase(
     connection: asyncpg.Connection, persons: Collection[int], members: Collection[int]
 ) -> int:
-    """Erase the data of persons and members; return how many rows were removed.
+    """Erase the data of persons and members; return how many rows were deleted or ended.
 
-    Requires a transaction. The members are also removed from the operator's lists.
+    Requires a transaction. All memberships of `members` end, including those in operators' lists.
     """
     listed = list(persons)
     rows = await connection.fetch(
@@ -581,8 +583,8 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 async def discard(connection: asyncpg.Connection, days: int) -> int:
     """Delete a batch of expired rows; return how many were deleted, 0 once none is left.
 
-    A membership expires KEPT_DAYS after its end. A person's link or alias expires once it has not
-    been seen for `days` days.
+    A membership expires KEPT_DAYS after its end. A link or alias expires once it has not been seen
+    for `days` days, unless its person has counts for an audience or is restricted.
     """
     deleted = 0
     for table in ("person_link", "person_alias"):

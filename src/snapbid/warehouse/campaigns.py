@@ -233,7 +233,7 @@ async def fetch_state(connection: asyncpg.Connection) -> WarehouseState:
 
 
 async def count_since(connection: asyncpg.Connection, revision: int, most: int) -> int:
-    """Count the changes after a revision, up to `most`."""
+    """Count the campaigns changed and deleted after a revision, at most `most` of each."""
     return int(
         await connection.fetchval(
             "select (select count(*) from"

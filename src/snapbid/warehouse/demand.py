@@ -23,7 +23,7 @@ class DemandSignal(NamedTuple):
 
 
 async def fetch_state(connection: asyncpg.Connection) -> str:
-    """Fetch a text that changes whenever campaigns or SSPs change, and signals must be rebuilt."""
+    """Fetch a text that changes whenever campaigns or SSPs do; signals must then be rebuilt."""
     return str(await connection.fetchval(_STATE))
 
 

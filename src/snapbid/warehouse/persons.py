@@ -164,7 +164,7 @@ async def erase(
 
     `events` maps an event id to its time of receipt. Also removes conflicts by digest, dead letters
     by number, and the last clicks of `users`. An emptied event keeps its id, product, name, times,
-    and the click for which it counted: it still counts, and is recognised if it is sent again.
+    and the bid behind its click: it still counts, and is recognised if it is sent again.
     Requires a transaction with `hold_events`.
     """
     ids = list(events)

@@ -84,7 +84,7 @@ async def issue(
 ) -> str:
     """Issue a new key for a product, adding the product if it is new; return the key.
 
-    Raises ProductError.
+    Raises ProductError if the product's name or a limit is not allowed.
     """
     if not 1 <= rate <= MAX_RATE:
         raise ProductError(f"--rate must be from 1 to {MAX_RATE}, found {rate}")
@@ -124,7 +124,7 @@ async def fetch_issued(connection: asyncpg.Connection) -> list[IssuedKey]:
 async def revoke(connection: asyncpg.Connection, given: str) -> IssuedKey:
     """Revoke a key, given in full or by its id.
 
-    Raises ProductError, whose message never quotes a possible key.
+    Raises ProductError if there is no such key; the message does not quote `given`.
     """
     is_id = _ID.fullmatch(given) is not None
     which = "left(encode(hash, 'hex'), 12) = $1" if is_id else "encode(hash, 'hex') = $1"

@@ -127,7 +127,7 @@ def _date(value: object) -> date | None:
 
 
 def _usd(value: object) -> Decimal | None:
-    """Parse a rate, given as a number or as a string with a number; None if it is neither."""
+    """Parse a rate, given as a number or as a string; None if it is invalid or zero."""
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         return None
     return Decimal(value) or None
@@ -150,7 +150,10 @@ async def replace_many(connection: asyncpg.Connection, entries: list[RateEntry])
 
 
 async def remove(connection: asyncpg.Connection, currency: str, day: date | None) -> int:
-    """Remove the operator's rates for a currency, on one day or (None) all; return how many."""
+    """Remove the operator's rates for a currency; return how many were removed.
+
+    `day`: the day of the rate to remove; None for all days.
+    """
     status: str = await connection.execute(
         "delete from operator_rate where currency = $1 and day = coalesce($2, day)", currency, day
     )

@@ -29,7 +29,7 @@ class SuspensionRule(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """A count of a creative's rejections by an SSP, or of its bids there since the first one.
+    """A count of a creative's rejections by an SSP, or of its bids there since the first rejection.
 
     A row has either `losses` and their `reason`, or `bids`. `ssp` is the canonical id.
     """
@@ -54,7 +54,7 @@ class RejectedCreative(NamedTuple):
 
 
 async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
-    """Return whether there are rejections to count, or suspensions that have ended."""
+    """Return whether there are rejections to count, or ended suspensions or old counts to drop."""
     return bool(
         await connection.fetchval(
             "select exists (select from creative_rejection)"
@@ -125,7 +125,7 @@ async def count(
 async def fetch_suspended(
     connection: asyncpg.Connection, ssp: str | None = None
 ) -> list[CreativeSuspension]:
-    """Fetch suspensions at one SSP (canonical id) or all SSPs, by campaign and creative."""
+    """Fetch suspensions at one SSP (canonical id) or all, ordered by campaign and creative."""
     rows = await connection.fetch(
         f"select {_COLUMNS} from creative_suspension"
         " where until > now() and ($1::text is null or ssp = $1) order by campaign, creative, ssp",

@@ -108,7 +108,7 @@ async def fetch_converted(
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
-    """Fetch up to `most` campaigns with a budget, the highest spend on the day first."""
+    """Fetch up to `most` active campaigns with a budget, the highest spend on the day first."""
     rows = await connection.fetch(_BUDGETED, today, most)
     return Budgeted(
         rows[0]["known"] if rows else 0,

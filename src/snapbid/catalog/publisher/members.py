@@ -1,9 +1,9 @@
 """The publisher of members: reads changes in audiences, and replaces the files that workers map.
 
-A change is in the file within a second. If there are many members, most are in a base. The base is
-rebuilt once a day, or after too many changes; changes are still published meanwhile. If killed at
-any moment, the publisher leaves complete files behind, and the next publisher continues from their
-base.
+A change is usually in the file within a second. The file holds only the changes since a base of all
+members was made. The base is rebuilt once a day, or after too many changes; changes are still
+published meanwhile. If killed at any moment, the publisher leaves complete files behind, and the
+next publisher continues from their base.
 """
 
 import asyncio
@@ -95,7 +95,10 @@ class MemberPublisher:
             self._make_base()
 
     async def _take_base(self, connection: asyncpg.Connection) -> None:
-        """Switch to a base that is ready; on the first call, use the published one or make one."""
+        """Switch to the base being made, once it is ready.
+
+        On a new connection, or if the base's file is gone, use the published base or make one.
+        """
         if self._base is None or not self._path.with_name(self._base.name).exists():
             self._changed = None
         if self._changed is None:
@@ -130,7 +133,7 @@ class MemberPublisher:
             self.making = asyncio.create_task(make_base(self._dsn, self._path))
 
     def _remove_others(self) -> None:
-        """Remove the bases that the file no longer names."""
+        """Remove the bases that the file no longer names, unless a base is being made."""
         assert self._base is not None
         for path in self._path.parent.glob(f"{self._path.name}-*"):
             if path.name != self._base.name and self.making is None:

@@ -40,7 +40,10 @@ class ObtainedBase(msgspec.Struct, frozen=True):
 
 
 def layout() -> str:
-    """Return a digest of machine type and code; machines with equal digests share bases."""
+    """Return a digest of machine type, Python version and code.
+
+    Machines with equal digests share bases.
+    """
     digest = hashlib.sha256(f"{sys.byteorder} {platform.machine()} {sys.version}".encode())
     for package in ("campaigns", "catalog", "reference"):
         folder = Path(*snapbid.__path__, package)
@@ -59,7 +62,10 @@ async def obtain(
     *,
     urgent: bool,
 ) -> ObtainedBase:
-    """Fetch a base newer than the revision `after`, or build one and share it."""
+    """Fetch a base newer than the revision `after`, or build one.
+
+    A base built under the lock of `bases.lock` is stored for other machines, if there are any.
+    """
     if (await campaigns.fetch_state(connection)).campaigns < FEWEST:
         return ObtainedBase(await build(), is_fetched=False)
     this = layout()

@@ -34,7 +34,10 @@ T = TypeVar("T")
 
 
 class MoveError(RedisError):
-    """The ledger cannot be moved; closed shards stay closed."""
+    """The ledger cannot be moved, or its move cannot be undone.
+
+    Shards that `move` has closed stay closed.
+    """
 
 
 class LedgerPlace(NamedTuple):
@@ -77,7 +80,7 @@ class LedgerSide:
             await closing.reopen(self.redis, keys)
 
     async def states(self) -> list[ShardState]:
-        """Fetch the states of the shards. Like a drain, begin a run in each shard without one."""
+        """Fetch the states of the shards; begin a run where none has begun since Redis started."""
         return [ShardState.parse(await self._begin(keys=keys.script_keys)) for keys in self.keys]
 
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:

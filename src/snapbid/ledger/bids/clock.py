@@ -46,7 +46,7 @@ class LedgerClock:
 
     @property
     def is_known(self) -> bool:
-        """Whether the clock of Redis has been read."""
+        """Whether the clock of Redis has been read, or the time is simulated."""
         return self._known
 
     @property

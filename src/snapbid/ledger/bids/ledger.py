@@ -214,9 +214,10 @@ class Ledger:
         """Remember the bids of one answer; each is kept, or refused by its limits.
 
         The future resolves to a BidVerdict for each bid once Redis has decided. If that takes
-        longer than `within_s`, it resolves to "", and the bids are rolled back. Returns None if
-        Redis is unavailable. `user` is required if limits have caps. `counted`: whether an earlier
-        bid of this answer was kept.
+        longer than `within_s`, or the connection is lost, the future resolves to "", and the bids
+        are rolled back. Returns None if Redis is unavailable or nearly full, or too many answers
+        are waiting. `user` is required if limits have caps. `counted`: whether an earlier bid of
+        this answer was kept.
         """
         shard = self._shards[shard_of(auction_id, len(self._shards))]
         if self._capping is not None and self._capping.concerns(bids):
@@ -251,7 +252,7 @@ class Ledger:
         otherwise: tuple[bytes, bytes] | None = None,
         family: bytes = b"",
     ) -> str:
-        """Settle a notice, or spool it if Redis is unavailable; return a NoticeVerdict.
+        """Settle a notice, or spool it if Redis is unavailable or slow; return a NoticeVerdict.
 
         `reason`: the loss reason. `kind` includes ALTERED if the URL was altered in transit.
         `otherwise`: auction and impression id to try if a spooled notice's bid turns out to be

@@ -97,10 +97,10 @@ def user_shard(digest: bytes, shards: int) -> int:
 
 
 def moved_to(auction_id: bytes, former: Sequence[int], shards: int) -> list[int]:
-    """List the shards that moves of the ledger may have taken an auction's bids to, newest first.
+    """List the shards that moves of the ledger may have taken an auction's bids to.
 
     `former`: the number of shards before each move, in order. Each move took shard N to shard N
-    modulo the next number of shards.
+    modulo the next number of shards. The shard of bids made just before the last move comes first.
     """
     found = list[int]()
     for at in reversed(range(len(former))):
@@ -136,7 +136,7 @@ class BidBatch(NamedTuple):
 
 
 def counters(answers: list[AnswerBids]) -> list[str | bytes | int]:
-    """Encode for remember.lua, by day, the increments of counters if all bids are kept."""
+    """Encode, for remember.lua, each day's counter increments if all bids are kept."""
     parts: list[str | bytes | int] = []
     for day, names, increments in count(answers):
         parts += (_date(day), len(names), *names, *increments)

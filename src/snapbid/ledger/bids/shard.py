@@ -108,8 +108,8 @@ class PendingNotice(msgspec.Struct, frozen=True):
 class PendingHold(msgspec.Struct, frozen=True):
     """A request to hold an impression of a capped user or, with `ends`, to end a hold (hold.lua).
 
-    `done` becomes a BidVerdict, or "" on a timeout. Requests to end a hold wait while Redis is
-    unavailable.
+    `done` becomes a BidVerdict, or "" on a timeout or a lost connection. Requests to end a hold
+    wait while Redis is unavailable.
     """
 
     packed: bytes
@@ -379,7 +379,11 @@ class GroupCommit:
         self.given_up += [token.decode() for token in given_up]
 
     def disconnect(self) -> None:
-        """Fail all requests of a lost connection, except those that end holds."""
+        """Handle the loss of the connection.
+
+        Refuse bids and holds, spool notices, and have an unconfirmed batch rolled back. Requests
+        that end holds keep waiting.
+        """
         if self._unconfirmed is not None:
             self._to_roll_back.append(Rollback(self._unconfirmed))
             self._unconfirmed = None
@@ -418,7 +422,10 @@ class LedgerName(NamedTuple):
 
 
 class ForeignLedgerError(RedisError):
-    """The ledger belongs to another warehouse, or is not the warehouse's own."""
+    """The ledger belongs to another warehouse, or is not the one that the warehouse recorded.
+
+    Also raised if the ledger has another number of shards than this process.
+    """
 
     def __init__(self, name: LedgerName, warehouse: str, shards: int) -> None:
         if name.warehouse not in ("", warehouse):

@@ -41,7 +41,7 @@ class SpoolFullError(Exception):
 class Spool:
     """A worker's spool in a directory shared by the workers of a server.
 
-    `max_bytes` limits the total size of its own files and abandoned ones. `token`
+    `max_bytes` limits the size of this worker's file and all abandoned files together. `token`
     identifies this process.
     """
 

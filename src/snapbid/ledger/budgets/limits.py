@@ -2,9 +2,9 @@
 
 Redis decides in the script call that remembers a bid (remember.lua): it holds the bid's cost and
 the user's impression, or refuses. So no budget is overspent, even if many workers bid at once, and
-some of them pause or die. Workers hold no money: they only skip refused campaigns until
-these have headroom again. Leasing money to workers would be no more exact, and a dead worker's
-money would have to be recovered.
+some of them pause or die. Workers hold no money: they only skip refused campaigns until these have
+headroom again. Leasing money to workers would be no more exact, and a dead worker's money would
+have to be recovered.
 
 With several shards, each may spend its grant from a budget (escrow.py).
 

@@ -52,9 +52,9 @@ def script(name: str, simulated: bool = False, shards: int = 1, limited: bool = 
 
 
 def of_worker(simulated: bool, shards: int) -> dict[str, str]:
-    """Return the scripts that a worker loads over each new connection.
+    """Return, by name, the scripts that a worker loads over each new connection.
 
-    So no call needs a second round trip after a restart of Redis.
+    Once they are loaded, no call needs a second round trip after a restart of Redis.
     """
     names = [*_OF_WORKERS, *["hold"] * (shards > 1)]
     texts = {name: script(name, simulated, shards) for name in names}

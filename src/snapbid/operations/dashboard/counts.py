@@ -35,7 +35,10 @@ class CountWindow:
                 self._names[name].append((labels, grown))
 
     def of(self, name: str) -> list[tuple[dict[str, str], int]]:
-        """Return the labels and growth of a metric's series, leaving out those without growth."""
+        """Return the labels and growth of each series of a metric.
+
+        Series without growth are left out, except the buckets of histograms.
+        """
         return self._names.get(name, [])
 
     def total(self, name: str) -> int:
@@ -55,7 +58,8 @@ class CountWindow:
     ) -> list[float | None] | None:
         """Return quantiles of a histogram, with None for any beyond the last finite bound.
 
-        Returns None instead of a list if nothing was counted.
+        Only series with all of `labels` are counted. Returns None instead of a list if nothing was
+        counted.
         """
         counts: defaultdict[float, int] = defaultdict(int)
         for own, grown in self.of(f"{name}_bucket"):
@@ -99,7 +103,7 @@ class CountHistory:
         self._last = (at, counts)
 
     def window(self) -> CountWindow | None:
-        """Return the growth over at most the last minute; None before the second sample."""
+        """Return the growth over about the last minute; None before the second sample."""
         last, kept = self._last, list(self._kept)
         if last is None or not kept or last[0] <= kept[0][0]:
             return None

@@ -39,7 +39,10 @@ def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
 
 
 class SilentProcesses(NamedTuple):
-    """Server processes without a heartbeat; holds wait for notices that they may have on disk."""
+    """Server processes without a recent heartbeat.
+
+    Such a process may have notices on disk, for which expired holds wait.
+    """
 
     processes: int
     left_s: float  # how much longer holds wait, by a clock that stops while nobody uses Redis
@@ -150,7 +153,10 @@ def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
 
 
 async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:
-    """Return the number of entries in a stream, and the time of the oldest (epoch ms)."""
+    """Return the number of entries in a stream, and the time of the oldest (epoch ms).
+
+    The time is None if the stream is empty.
+    """
     pipe = redis.pipeline(transaction=False)
     pipe.xlen(keys.events)
     pipe.xrange(keys.events, count=1)

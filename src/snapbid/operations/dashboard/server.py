@@ -1,9 +1,9 @@
 """The private port over HTTP, read only: `/metrics`, and the page `/ops` with its data and assets.
 
-If the port is bound to a loopback address, only requests whose `Host` is a loopback name are
-answered, which foils DNS rebinding by web pages. Any other address requires a token. If there is a
-token, requests must carry it as `Bearer` or as the password of `Basic`, which browsers prompt for
-(RFC 6750, RFC 7617).
+If the port is bound to a loopback address, only requests whose `Host` is `localhost` or a loopback
+address are served, which foils DNS rebinding by web pages. Any other address requires a token. If
+there is a token, requests must carry it as `Bearer` or as the password of `Basic`, which browsers
+prompt for (RFC 6750, RFC 7617).
 """
 
 import hmac
@@ -116,8 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
 class OpsServer(ThreadingHTTPServer):
     """Serves a watch's snapshot to clients that have the token.
 
-    Without a token, only this machine is served. Raises OSError if the port is taken, and
-    ValueError if the address requires a token.
+    Without a token, only this machine is served. Raises OSError if the port cannot be bound, and
+    ValueError if there is no token although the address is not a loopback address.
     """
 
     daemon_threads = True

@@ -1,7 +1,8 @@
-"""Rates and latency of the last five minutes, hour and day, saved beside the counters.
+"""Rates and latency of the last five minutes, hour and day.
 
 A mark holds the counters at one moment; two adjacent marks give a rate and two percentiles. The
-marks of the hour and the day are written to a file and survive a restart of the server.
+marks of the hour and the day are written to a file beside the counters, and survive a restart of
+the server.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ class Rates(msgspec.Struct, frozen=True):
 class Trends:
     """The marks of each span, written by one thread and read by others.
 
-    They are saved in `folder`, beside the counters.
+    The marks of the hour and the day are saved in `folder`, beside the counters.
     """
 
     def __init__(self, folder: Path) -> None:

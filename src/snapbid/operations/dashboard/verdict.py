@@ -52,7 +52,7 @@ class Cause(Struct, frozen=True):
 
 
 class ServingVerdict(Struct, frozen=True):
-    """The state, since when it has held (epoch s), and its causes by severity, then by age.
+    """The state, when it began (epoch s), and its causes: the most severe first, then the oldest.
 
     Causes reported by drains come last, since they follow from the others.
     """

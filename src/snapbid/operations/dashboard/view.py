@@ -96,7 +96,11 @@ MOST: Final = 50  # rows of a table
 
 
 class Latency(Struct):
-    """Latency of one step at the page's `quantiles`; null beyond the last bucket (100 ms)."""
+    """Latency of whole requests, of one step, or of round trips to Redis, at `Page.quantiles`.
+
+    A value beyond the last bucket (100 ms for a step, otherwise 1 s) is null. `seconds` is null if
+    nothing was counted.
+    """
 
     step: str
     seconds: list[float | None] | None
@@ -174,7 +178,8 @@ class About(Struct):
 class Page(Struct):
     """The operator's page as one document.
 
-    Sums over the ledger's shards include the last known figures of unavailable shards.
+    Traffic and money include the last known figures of unavailable shards; the drain's backlog and
+    the event queue leave these shards out.
     """
 
     at: float

@@ -226,7 +226,7 @@ class Watch:
             return ""
 
     async def _read_drains(self) -> bool:
-        """Read the drains' reports, and the clocks of the ledger's shards."""
+        """Read the drains' reports, the last audit, and the clocks of the ledger's shards."""
         shards = self.settings.shards
         try:
             compared = await of_each(shards, partial(compare, self._redis))
@@ -364,7 +364,10 @@ async def answers_health(host: str, port: int) -> bool:
 
 
 async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
-    """Call `read` every `every_s`, forever; sooner after a failure, later after a slow read."""
+    """Call `read` forever, waiting `every_s` after each call.
+
+    The wait is at most RETRY_S after a failure, and longer after a slow read.
+    """
     while True:
         started = monotonic()
         try:

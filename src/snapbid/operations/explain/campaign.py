@@ -71,8 +71,8 @@ def _refusals(
 ) -> Iterator[tuple[str, Code | None]]:
     """Yield the names and codes of the rules that refuse, except creative rules.
 
-    Once its deals are removed, a campaign may break a rule for campaigns without deals; that is not
-    reported.
+    Once its deals are removed, a campaign may break a rule for campaigns without deals. That rule
+    is yielded too, but `examine` has no row for it.
     """
     native = _replace(imp.native or Native(), request=ANY_ASSETS, ver=None, battr=None, api=None)
     imp = _replace(imp, native=native)
@@ -199,7 +199,7 @@ def _without_side(campaign: Campaign, dimension: str, side: str) -> Campaign:
 
 
 def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[RuleCheck]:
-    """Yield rows for status, flight and targeting."""
+    """Yield rows for status, flight, targeting, product and radius."""
     yield RuleCheck("status", "active", campaign.status, True)
     if campaign.starts_at_ms is not None or campaign.ends_at_ms is not None:
         span = words.span(campaign.starts_at_ms, campaign.ends_at_ms)

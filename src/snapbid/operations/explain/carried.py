@@ -54,7 +54,7 @@ def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
-    """Explain why no user is recognised; call this only if none is."""
+    """Explain why no user is recognised; call this only if no user is recognised."""
     device = request.device or Device()
     if why_withheld:
         return "user data is withheld"
@@ -66,7 +66,7 @@ def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
 
 
 def known_by(user: str | None) -> str | None:
-    """Return the request's field that identified the user (identity.py)."""
+    """Return the request's field that identified the user (identity.py); None without a user."""
     if user is None:
         return None
     return _NAMED_BY[user.partition(" ")[0]]

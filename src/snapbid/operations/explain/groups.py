@@ -48,9 +48,10 @@ class _GroupTally(msgspec.Struct):
 
 
 class Groups:
-    """Collects the campaigns that may not bid on an impression, in the order of their ranks.
+    """Collects the campaigns that may not bid on an impression.
 
-    Floors are in micro-USD. `opened` searches the impression with its deals open to every seat and
+    Add those with the highest prices first, since each group keeps its first few as samples. Floors
+    are in micro-USD. `opened` searches the impression with its deals open to every seat and
     advertiser; `rivals` are the advertisers of the other impressions in its pod.
     """
 

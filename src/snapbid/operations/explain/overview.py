@@ -108,7 +108,8 @@ def read(
 ) -> MatchableRequest | Explanation:
     """Decode and check a request as the endpoint does, in the same order.
 
-    `snapshot` is None if the SSP is not registered.
+    Returns an Explanation if the request is refused. `snapshot` is None if the SSP is not
+    registered.
     """
     if snapshot is None:
         return Explanation(
@@ -302,7 +303,7 @@ class _ImpressionExplainer:
         )
 
     def _ranks(self) -> Iterable[int]:
-        """Return all ranks, highest price first; the overlay's ranks follow the base's."""
+        """Return the ranks of all campaigns, in base and overlay, highest price first."""
         base = self._snapshot.catalog.base
         if base is None:
             return range(len(self._index))
@@ -327,7 +328,7 @@ class _ImpressionExplainer:
         return [self._offer(imp, *choice) for choice in kept[:2]], len(kept)
 
     async def _refused(self, imp: Imp, quantity: float, ranks: Sequence[int]) -> dict[int, str]:
-        """Return the ledger's verdict on each campaign that is out of budget or over a cap."""
+        """Return, by rank, the verdict on each campaign refused for its budget, caps or cost."""
         limited: dict[int, LedgerBid] = {}
         refused: dict[int, str] = {}
         for rank in ranks:

@@ -40,7 +40,7 @@ class Search:
 
     @property
     def user(self) -> str | None:
-        """Return the user recognised for frequency caps."""
+        """The user recognised for frequency caps; None if no user is recognised."""
         return self.query.user
 
     def impression(self, imp: Imp) -> bool:

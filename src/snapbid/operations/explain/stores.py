@@ -173,7 +173,8 @@ class Stores:
     async def examine(self, id: str, asked: MatchableRequest) -> dict[str, list[RuleCheck]] | None:
         """Check every rule of a campaign, by impression; None if it does not exist.
 
-        Raises CampaignError if its document is invalid, and LedgerUnavailable.
+        Raises CampaignError if its document is invalid, and LedgerUnavailable, RedisError or
+        OSError if Redis does not answer.
         """
         rows = await campaigns.fetch_some(self._warehouse, [id])
         if not rows:
@@ -256,7 +257,7 @@ class Stores:
 
 
 def _parse(stored: campaigns.StoredCampaign) -> Campaign:
-    """Parse a document. Raises ValueError if it is invalid; a document written by SQL may be."""
+    """Parse a stored document. Raises ValueError if it is invalid."""
     return document.parse(document.decode(stored.document))
 
 

@@ -56,7 +56,7 @@ def categories(request: BidRequest) -> str:
 
 
 def time(ms: int) -> str:
-    """Format a UTC time to the second."""
+    """Format a time (epoch ms) in UTC, to the second."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -232,5 +232,5 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
 
 
 def _asks(stream: Any, *names: str) -> list[str]:
-    """List the named fields that are present in an impression's medium."""
+    """List those of the named fields that an impression's medium has, with their values."""
     return [f"{name} {value}" for name in names if (value := getattr(stream, name)) is not None]

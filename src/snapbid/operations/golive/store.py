@@ -113,7 +113,10 @@ class RequestStatsStore:
                 await pipe.execute()
 
     async def write_notices(self, grown: Mapping[Any, int], now: int) -> None:
-        """Add counts of notices by SSP number, kind and code, as in drain/names.py."""
+        """Add counts of notices and anomalies to the minute of `now` (epoch s).
+
+        The keys of `grown` are SSP number, kind and code, as in drain/names.py.
+        """
         async with self._redis.pipeline(transaction=False) as pipe:
             for (number, kind, code), more in grown.items():
                 key = f"{GOLIVE}{number}:m:{now // MINUTE_S}"
@@ -147,7 +150,7 @@ class RequestStatsStore:
     async def read(self, number: int, shards: int, minutes: int, now: int) -> SspRequestStats:
         """Read an SSP's statistics for at least the last `minutes`.
 
-        They begin with a whole minute, or with a whole hour if there are more than 60 minutes.
+        They begin with a whole minute, or with a whole hour if `minutes` is over 60.
         """
         unit, name = (MINUTE_S, "m") if minutes <= HOUR_S // MINUTE_S else (HOUR_S, "h")
         first, last = (now - minutes * MINUTE_S) // unit, now // unit
@@ -171,7 +174,7 @@ class RequestStatsStore:
     ) -> dict[int, RecentRequestStats]:
         """Read SSPs' statistics for at least the last `minutes`, beginning with a whole minute.
 
-        They exclude the ledger's counts of notices. If `minutes` is 0, nothing is counted.
+        They exclude the ledger's counts of notices. If `minutes` is 0, `counts` is empty.
         """
         last = now // MINUTE_S
         times = [f"m:{minute}" for minute in range(last - minutes, last + 1) if minutes]
@@ -209,7 +212,7 @@ class RequestStatsStore:
     # -- carrying to the warehouse -------------------------------------------------------------
 
     async def take_days(self) -> tuple[str, list[DayRequestStats]]:
-        """Return the id of the data set, and the days that changed since the last release.
+        """Return the id of the data set, and the days that have changed since they were last taken.
 
         Calling it again returns the same days until `release_days` is called.
         """

@@ -1,6 +1,6 @@
 """Request statistics of each SSP, for the go-live checklist (document 2) and the diagnosis.
 
-A worker counts every request in memory, at a few tenths of a microsecond, and adds its counts to
+A worker counts each request in memory, in a few tenths of a microsecond, and adds its counts to
 Redis every second (`operations/golive/store.py`). If the worker is killed, only the last second is
 lost.
 

@@ -137,7 +137,7 @@ def _hint(database: Any) -> str:
 
 
 def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
-    """Return the guessed fields that have values in the first lines, but no plausible one."""
+    """Return the guessed fields whose values in the first lines are all implausible."""
     fits = ", ".join(f"bool_or({fits}) FILTER ({field} <> '')" for field, fits in _TELLS.items())
     found = database.execute(f"SELECT {fits} FROM (FROM readings LIMIT {BATCH})").fetchone()
     return [field for field, fits in zip(_TELLS, found, strict=True)
@@ -152,7 +152,10 @@ def _has_auctions(columns: Mapping[str, str], names: list[str]) -> bool:
 
 
 def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
-    """Return the index of each field's column. Raises LogError."""
+    """Return the index of the column of each field that has one.
+
+    Raises LogError if a named column is missing, or if there is no column of auction ids.
+    """
     indices: dict[str, int] = {}
     plain = _plain(names)
     for field in FIELDS:

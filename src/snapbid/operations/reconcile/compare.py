@@ -9,8 +9,8 @@ If only a range of days is compared, lines of the adjacent days are also read, s
 what our log counts within the range. A line without an impression claims any counted impression
 of its auction that no other line claims. A column without a single matching value is reported once.
 
-All of this is SQL: claims.sql reads the SSP's log, own.sql ours, and compare.sql compares. DuckDB
-spills to disk what does not fit into memory.
+All of this is SQL: claims.sql reads the SSP's log, own.sql reads ours, and compare.sql compares
+both. DuckDB spills to disk what does not fit into memory.
 """
 
 from collections import Counter
@@ -79,7 +79,10 @@ class Terms(NamedTuple):
 
 
 class Dispute(NamedTuple):
-    """A disputed auction; `line` is None if the SSP's log does not have it. Prices in micros."""
+    """A disputed auction; `line` is its line number in the SSP's log; None if it is missing there.
+
+    Prices are CPMs in micros of their currency.
+    """
 
     cause: str
     kind: str

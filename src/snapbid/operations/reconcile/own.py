@@ -1,4 +1,4 @@
-"""Loads one SSP's bids and all notices from the auction log into tables (own.sql)."""
+"""Loads an SSP's bids, the notices to compare, and the gaps from the auction log (own.sql)."""
 
 import glob
 from collections.abc import Sequence
@@ -11,7 +11,10 @@ from snapbid.warehouse.registry import FamilySpan
 
 
 def load(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> None:
-    """Create the tables of own.sql from the auction log's files."""
+    """Create the tables of own.sql from the auction log's files.
+
+    `family`: the SSP's descriptors, with the days on which each belongs to the SSP.
+    """
     database.execute("CREATE TABLE family (descriptor VARCHAR, first_day DATE, last_day DATE)")
     database.executemany("INSERT INTO family VALUES ($1, $2, $3)", family)
     if paths:

@@ -100,7 +100,7 @@ def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
 
 
 def cells(dispute: Dispute) -> tuple[object, ...]:
-    """Return a dispute's values for COLUMNS; ids that a spreadsheet would execute are quoted."""
+    """Return a dispute's values for COLUMNS; texts that a spreadsheet would execute are quoted."""
     d = dispute
     return (
         d.cause, d.kind, _inert(d.auction), _inert(d.imp or ""),

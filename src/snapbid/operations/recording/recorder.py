@@ -4,7 +4,7 @@
 
 A sampled request is copied as it arrives; a thread parses, scrubs and writes it. Large requests are
 skipped, as are all requests while the thread cannot keep up. All workers of a machine append to the
-same file, which never grows beyond its limit.
+same file, and stop once it has reached its size limit.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class SampledRequest(NamedTuple):
 
 
 def open_file(path: Path) -> int:
-    """Open the file for appending, readable only by its owner. Raises OSError."""
+    """Open a file for appending, or create it, readable only by its owner. Raises OSError."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 

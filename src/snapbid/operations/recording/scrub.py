@@ -137,7 +137,10 @@ class Scrubber:
         return kept
 
     def _value(self, value: Any, field: _Field, struct: str, name: str) -> Any:
-        """Scrub a field's value, or each value in a list; None if nothing may be kept."""
+        """Scrub a field's value, or each value in a list.
+
+        A value that may not be kept becomes None, or is left out of the list.
+        """
         if isinstance(value, list):
             kept = [self._single(item, field, struct, name) for item in value]
             return [item for item in kept if item is not None]
@@ -217,7 +220,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _origin(value: Any) -> str | None:
-    """Return a page's address without user, path, query and fragment."""
+    """Return the scheme and host of a page's URL, as `https://example.com/`; None if invalid."""
     try:
         parts = urlsplit(str(value))
         host = parts.hostname

@@ -17,7 +17,10 @@ from snapbid.warehouse.demand import DemandSignal
 
 
 async def make(dsn: str) -> None:
-    """Build and store the demand rules of every canonical id. Raises the warehouse's errors."""
+    """Build and store the demand rules of every canonical id.
+
+    Raises asyncpg's errors, or OSError if the warehouse is unreachable.
+    """
     connection = await asyncpg.connect(dsn)
     try:
         ssps = await registry.fetch_all(connection)

@@ -51,7 +51,7 @@ class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def rules_of(ssp: str, clauses: Clauses, usd: Mapping[str, Fraction]) -> DemandRules:
-    """Return the rules of a canonical id or descriptor; equal clauses give equal rules.
+    """Return the rules of a canonical id; equal clauses give equal rules.
 
     `usd`: USD per unit of each currency.
     """

@@ -1,8 +1,8 @@
 """Provides diagnoses as JSON, from the cache or else from the warehouse and Redis.
 
-A window of days comes from the warehouse, the last few minutes from Redis. The latest answers and
-examples always come from Redis. Without Redis, a window of days has no checklist, and the last few
-minutes are unavailable.
+A window of days comes from the warehouse, the last few minutes from Redis. The latest answers, and
+the latest example of each mistake, always come from Redis. Without Redis, a window of days has no
+checklist, and the last few minutes are unavailable.
 """
 
 import asyncio
@@ -60,7 +60,10 @@ class DiagnosisSource:
         *,
         use_cache: bool,
     ) -> FetchedReport:
-        """Return the diagnosis of a canonical id and its descriptors. Raises Problem."""
+        """Return the diagnosis of a canonical id and its descriptors.
+
+        Raises Problem if the figures of the window cannot be read.
+        """
         cache, key = self._cache(window), f"{REPORT_CACHE}{ssp}:diagnosis:{window.key}"
         cached = await cache.get(key) if use_cache else None
         if cached is not None:

@@ -25,7 +25,7 @@ class DiagnosisWindow(NamedTuple):
 
 
 def parse(query: bytes, today: date) -> DiagnosisWindow:
-    """Parse the window in a query string. Raises BadDate or BadWindow, naming every mistake."""
+    """Parse the window in a query string. Raises BadDate or BadWindow."""
     given = parse_qs(query.decode("latin-1"), keep_blank_values=True)
     if "last" not in given:
         return DiagnosisWindow(window.parse(query, today))

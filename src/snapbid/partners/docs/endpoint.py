@@ -1,8 +1,8 @@
 """`/openapi.json`, and the pages at `/docs`, which show it with Scalar (`assets/ATTRIBUTION.md`).
 
 Bodies are built on the first request, in a thread, so they do not delay bids; until then, a worker
-loads neither the modules nor the text. The names of assets contain a hash or version, so browsers
-may cache them forever.
+does not load the modules that generate the documents. The names of assets contain a hash or
+version, so browsers may cache them forever.
 """
 
 import asyncio
