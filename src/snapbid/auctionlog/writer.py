@@ -123,7 +123,7 @@ class LogWriter:
                 worker.remove(chunk)
 
     def _convert(self, worker: WorkerChunks, gone: bool) -> None:
-        """Convert waiting rows to files, at most MOST_BYTES of them."""
+        """Convert up to MOST_BYTES of waiting rows to files."""
         first = worker.converted + 1
         last = last_begun(self._directory, worker.token, first)
         conversion = _ChunkRows(worker, self._boot, gone, last)

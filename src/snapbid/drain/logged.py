@@ -98,7 +98,7 @@ class LoggedAuctions:
         return self._read[day][1]
 
     async def _named(self, day: datetime.date, lacking: Lacking) -> Difference:
-        """Add to a difference the names of recent auctions that the ledger does not have either.
+        """Add to a difference a few recent auctions whose bid or notice the ledger lacks, too.
 
         Returns it unchanged if there are none, or if the files are gone by now.
         """

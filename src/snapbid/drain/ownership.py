@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 async def own(
     connection: asyncpg.Connection, shards: Sequence[ShardCounters], *, is_known: bool = False
 ) -> None:
-    """Make the ledger the warehouse's own.
+    """Check that the warehouse may own the ledger, and record that it does.
 
-    Raises UnrelatedStoresError if that is not allowed, and RedisError if no shard can be read, or
-    if some shards cannot be read and the others have new data. `is_known`: this drain owned the
-    ledger before its data changed. If the new data is then refused, ShardsUnavailableError is
-    raised instead, since other drains may not have noticed the change yet.
+    Raises UnrelatedStoresError if it may not, and RedisError if no shard can be read, or if some
+    shards cannot be read and the others have new data. `is_known`: the warehouse owned the ledger
+    when this drain last checked. In that case, refused data raises ShardsUnavailableError instead,
+    since other drains may not have noticed the change yet.
     """
     states, error = await _states(shards)
     if not states:

@@ -156,7 +156,7 @@ def refuse_body(code: str, rule: str, reason: str = "", index: int | None = None
 
 
 def _wording(violation: FieldFinding) -> str:
-    """Word a broken rule; for a type or a choice, say what the field must be."""
+    """Describe a violation; for a wrong type or an unlisted value, say what the field must be."""
     path = violation.field.removeprefix(f"[{violation.index}].")
     if violation.rule == "enum":
         return f"must be one of {', '.join(_fields_of(violation.event)[path].values)}"

@@ -34,7 +34,7 @@ class SeriesPoint(Struct, frozen=True):
 class PhaseResult(Struct, frozen=True):
     """The result of a phase. Every offered request is in exactly one of `kinds`.
 
-    Latency counts from the scheduled time, over all requests except `hung up` ones.
+    Latency is measured from the scheduled time, for all requests except `hung up` ones.
     """
 
     name: str

@@ -11,7 +11,7 @@ written last, and a value is written in one aligned 8-byte store. So readers in 
 never see half an entry or half a number. A damaged slot is reset.
 
 A histogram's entry `…_bucket{le="x"}` counts the values of that bucket alone, and `…_sum` is an
-integer in units of 1/`resolution`; `exposition` converts both to the form of Prometheus.
+integer in units of 1/`resolution`; `exposition` converts both to the Prometheus format.
 """
 
 import fcntl

@@ -73,7 +73,10 @@ class Categories(NamedTuple):
 
 @lru_cache(_CACHED)
 def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
-    """Return a campaign's Categories; `cattax`: their taxonomy's number, AdCOM's or a vendor's."""
+    """Return the Categories of a campaign with these category ids.
+
+    `cattax`: the number of their taxonomy, one of AdCOM's or a vendor's own.
+    """
     if cattax >= VENDORS:
         vendors: tuple[Line, ...] = tuple((f"{cattax}:{each}",) for each in categories)
         return Categories(OF_VENDORS, vendors, ((f"{cattax}:", vendors),) if vendors else ())

@@ -43,7 +43,7 @@ class Count(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """The times when a person was last blocked, unblocked, and refused or accepted marketing."""
+    """When a person was last blocked and unblocked, and last refused and accepted marketing."""
 
     person: int
     product: str

@@ -44,7 +44,7 @@ class Search:
         return self.query.user
 
     def impression(self, imp: Imp) -> bool:
-        """Search this impression from now on; return False if its floor cannot be converted."""
+        """Start searching for this impression; return False if its floor cannot be converted."""
         return self.query.impression(imp, self._rivals.get(imp.id))
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:
