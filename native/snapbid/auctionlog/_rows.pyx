@@ -61,14 +61,17 @@ cdef packed struct Row:
 
 
 cdef int32_t number_of(value) except -1:
-    """Return a count as stored in the log; 0 if there is none."""
+    """Return a size or device type as stored in the log; 0 if it is absent or out of range."""
     if type(value) is not int or not 0 < value <= LARGEST:
         return 0
     return value
 
 
 cdef object text_of(value):
-    """Return a text; None for anything else, and for text that UTF-8 cannot encode."""
+    """Return an ASCII text unchanged, and any other text in UTF-8, with ? for unpaired surrogates.
+
+    Returns None for a value that is not text.
+    """
     if type(value) is not str:
         return None
     return value if value.isascii() else value.encode("utf-8", "replace")

@@ -92,7 +92,7 @@ cdef inline bint is_json(bytes value) noexcept:
 
 
 cdef inline Py_ssize_t length_of(bytes value) noexcept:
-    """Parse a Content-Length; -1 for anything but digits."""
+    """Parse a Content-Length; -1 for anything but 1 to 18 digits."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(value), index, length = 0
     cdef const char *text = PyBytes_AS_STRING(value)
     if not 0 < size <= MAX_DIGITS:
@@ -105,7 +105,7 @@ cdef inline Py_ssize_t length_of(bytes value) noexcept:
 
 
 cdef inline Py_ssize_t stated_length(object headers) except -2:
-    """See `plain_length`."""
+    """Return the Content-Length of a plain JSON body; -1 if the headers must be read in full."""
     cdef Py_ssize_t length = -1, size
     cdef bint typed = False
     cdef bytes name, value
@@ -132,7 +132,7 @@ cdef inline Py_ssize_t stated_length(object headers) except -2:
 
 
 cdef inline object last_value(object headers, bytes name):
-    """See `value_of`."""
+    """Return a header's last value; b"" if there is none."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(name)
     cdef object found = b""
     for key, value in headers:
@@ -742,7 +742,7 @@ cdef class BidEndpoint:
         self._refusals.inc(self._ssp, problem.code)
 
     cdef int count_failure(self, error) except -1:
-        """Count a request that ends with an error."""
+        """Count a request that ends with an error other than a disconnection or a cancellation."""
         if isinstance(error, Problem):
             self.count_refusal(error)
             self._request_stats.refused(error)
@@ -1048,7 +1048,10 @@ cdef class BidCall:
         return self.offer(proposal)
 
     cdef int count_read(self, Query query) except -1:
-        """Count what the search noted while it read the request; None if it did not read it."""
+        """Count the lists that have meaningless entries, and the request if it is restricted.
+
+        `query`: None if nothing was searched.
+        """
         cdef object noted
         if query is None:
             return 0
@@ -1060,8 +1063,10 @@ cdef class BidCall:
         return 0
 
     cdef int offer(self, Proposal proposal) except -1:
-        """Write the response and send its bids to the ledger, unless it is a test without
-        limits."""
+        """Write the response, and have the ledger remember its bids.
+
+        For a test, the ledger only checks their limits, if they have any.
+        """
         cdef BidEndpoint endpoint = self._endpoint
         cdef object verdicts, user = proposal.decision.query.workspace.request.user
         cdef Py_ssize_t proposed = PyList_GET_SIZE(proposal.choices)
@@ -1094,7 +1099,7 @@ cdef class BidCall:
         return self.wait_for(COMMITTING, verdicts)
 
     cdef bytes auction(self):
-        """Return the auction's id in the ledger, which keeps signed bids of a family apart."""
+        """Return the auction's id in the ledger; for signed bids, with their family's prefix."""
         cdef bytes family = self._endpoint._family, auction = self._auction_id.encode()
         return family + auction if PyBytes_GET_SIZE(family) else auction
 
@@ -1103,7 +1108,7 @@ cdef class BidCall:
             self._auction_id, bids, self._currency, None, self._stamp)
 
     cdef ClickStamp click_stamp(self, Decision decision, list bids):
-        """Return the stamp of this answer's click ids; None if it has none, or is a test."""
+        """Return the stamp of the click ids; None without click ids or a signer, or for a test."""
         cdef BidEndpoint endpoint = self._endpoint
         cdef RequestReading reading = decision.query.workspace.request
         cdef ClickSigner signer
@@ -1166,7 +1171,7 @@ cdef class BidCall:
         return 0
 
     cdef int end(self, object result) except -1:
-        """Set the answer: the response's body, or the reason for no bid."""
+        """Set the answer. `result`: the response's body, or the reason for no bid."""
         cdef BidEndpoint endpoint = self._endpoint
         cdef Outcome outcome
         self.end_log_rows()
@@ -1197,8 +1202,10 @@ cdef class BidCall:
         return answer(200, compressed, JSON, ((b"content-encoding", encoding.encode()),))
 
     cdef int end_log_rows(self) except -1:
-        """End the log rows of bids not sent, once the ledger is certain: such bids may count until
-        they are rolled back."""
+        """Have the auction log count unsent bids as ended, once the ledger is certain about them.
+
+        Until these bids are rolled back, the ledger may count them.
+        """
         cdef BidEndpoint endpoint = self._endpoint
         if endpoint._log is not None and self._began_ms is not None and self._bids is not None:
             self._began_ms = None
@@ -1215,7 +1222,10 @@ cdef class BidCall:
         return 0
 
     cdef int fail(self, error) except -1:
-        """End the request with an error, which the caller raises."""
+        """End the request with an error, which the caller raises.
+
+        Raises BodyTimeout instead if the error is due to a late body.
+        """
         cdef BidEndpoint endpoint = self._endpoint
         cdef State state = self._state
         if state == OVER:

@@ -29,7 +29,7 @@ cdef inline Bid new_bid(str imp_id, Template template, str deal, object cost_nan
 
 
 cdef inline list as_ledger_bids(list bids):
-    """See `ledger_bids`."""
+    """Convert bids to the ledger's form."""
     cdef Bid bid
     cdef list result = []
     for bid in bids:
@@ -76,7 +76,7 @@ cdef class BidIds:
 
 
 cdef class _Buffer:
-    """The output buffer."""
+    """A growing buffer of bytes, which a `ResponseWriter` reuses."""
 
     cdef char *text
     cdef Py_ssize_t size, capacity

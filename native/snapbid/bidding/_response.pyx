@@ -300,7 +300,7 @@ cdef class ResponseWriter:
 
     cdef int _bid(self, _Buffer out, Bid bid, str auction_id, Identifier *auction, bytes bid_id,
                   Py_ssize_t number, ClickStamp click) except -1:
-        """Write one bid; its id ends in its number, if it has one."""
+        """Write one bid. Its id is `bid_id`, then a dash and `number` unless that is negative."""
         cdef Identifier imp, deal
         cdef Py_ssize_t index
         cdef unsigned char value

@@ -77,8 +77,10 @@ cdef class Numbers:
 
 @cython.final
 cdef class Entry:
-    """A campaign in flat arrays, with the builder's numbers for values; lists and creatives count
-    from 0."""
+    """A campaign in flat arrays, with the builder's numbers for values.
+
+    Indexes into lists and creatives start from 0 for each campaign.
+    """
 
     cdef str id
     cdef bint active
@@ -121,7 +123,7 @@ cdef uint32_t NOT_SINGLE = 0xff
 cdef class Postings:
     """The campaigns that name a value, as a row of bits or a list of ranks (layout.h).
 
-    They are first counted, then laid out, then filled in.
+    Campaigns are first counted by value; then the rows and lists are laid out, then filled in.
     """
 
     cdef uint32_t n, blocks  # campaigns
@@ -288,7 +290,7 @@ cdef uint64_t length(str text) except? 0:
 
 @cython.final
 cdef class IndexWriter:
-    """One build: counts, then lays out, then fills in.
+    """Writes one index: counts its contents, lays it out, and fills it in.
 
     `keys` and `parents` are the builder's; `in_file`: the size of the payload file, in bytes.
     """
@@ -592,7 +594,10 @@ cdef uint16_t counted(uint32_t entries) except? 0xffff:
 
 
 cdef class Builder:
-    """A builder of campaign indexes; see `_builder.pyi`."""
+    """Builds campaign indexes, and keeps the campaigns between builds.
+
+    `payloads`: an empty file to write the payloads to, so that they take no memory.
+    """
 
     cdef dict entries  # id -> Entry
     cdef set gone      # ids that this index hides in its base
@@ -621,7 +626,7 @@ cdef class Builder:
         return len(self.entries)
 
     cdef uint32_t value(self, uint32_t space, object key) except 0:
-        """Return the builder's number for a text or an integer; number a new one."""
+        """Return the builder's number for a text or an integer, assigning one to a new key."""
         cdef dict known = <dict>self.values[space]
         cdef bytes stored
         value = known.get(key)
@@ -638,7 +643,7 @@ cdef class Builder:
 
     cdef uint32_t add_all(self, Numbers into, uint32_t space, object keys,
                           uint32_t mark=0) except? 0xffffffff:
-        """Add the values of the keys, each once and marked; return how many there are."""
+        """Add the values of the keys, each once and with `mark`; return how many were added."""
         cdef uint32_t value, before = into.n
         self.begin_list()
         for key in keys:
@@ -683,15 +688,16 @@ cdef class Builder:
         self.gone.discard(id)
 
     def hide(self, str id):
-        """Mark an id as deleted, whatever the base has (layout.h)."""
+        """Mark an id as deleted: as an overlay, the index hides the base's campaign of this id."""
         self.entries.pop(id, None)
         self.gone.add(id)
 
     def put(self, object campaign, bytes payload, object categories, tuple advertiser not None):
         """Add or replace a campaign.
 
-        `payload`: what `Index.payload` returns; `advertiser`: the advertiser's domain and the
-        domains above it, in all forms. Raises ValueError for an invalid value.
+        `payload`: what `Index.payload` returns; `advertiser`: the advertiser's domain and its
+        parents, as `line_of` returns them. Raises ValueError if the campaign has no creative, or if
+        an id, a value or a list is too long.
         """
         cdef Entry entry = Entry()
         self.terms.n = self.lists.n = 0

@@ -571,7 +571,7 @@ cdef class Rules:
     cdef inline bint comes_before(self, int deal, int other) noexcept:
         """Return whether a deal of the impression is better than another, or than none (-1).
 
-        It is better if it is guaranteed, has the higher floor, or comes first.
+        A guaranteed deal is better; between equals, the one with the higher floor, then the first.
         """
         cdef const Deal *deals = self.asked.deals
         if other < 0 or deals[deal].guaranteed != deals[other].guaranteed:
@@ -596,8 +596,7 @@ cdef class Rules:
         return False
 
     cdef inline bint suits_dsa(self, uint32_t flags) noexcept:
-        """Return whether the campaign makes the required declaration, and the right party renders
-        it."""
+        """Return whether the campaign's DSA declaration, or the lack of one, suits the request."""
         if not flags & SB_DSA:
             return not self.asker.needs_dsa
         return flags & self.asker.renders == self.asker.renders
@@ -654,7 +653,7 @@ cdef class Rules:
             i += 1
 
     cdef bint is_suspended(self, uint32_t rank, uint32_t creative) except -1:
-        """Return whether a creative is suspended at this SSP; the campaign has suspended ones."""
+        """Return whether a creative is suspended at this SSP; the layer must have `suspensions`."""
         self.allowance.steps -= SUSPENSION_STEPS
         return (rank, creative, self.request.canonical) in self.layer.suspensions
 
@@ -674,8 +673,7 @@ cdef class Rules:
         return not prices.limited or self.pays(campaign.price, creative.duration, prices)
 
     cdef bint pays(self, int64_t price, int64_t duration, const Prices *prices) except -1:
-        """Return whether a price suffices for a duration in seconds; never if it is unknown
-        (-1)."""
+        """Return whether a price suffices for a duration in seconds; False for -1 (unknown)."""
         cdef const Span *span
         cdef int64_t least
         cdef uint32_t i
@@ -986,7 +984,7 @@ FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targ
 cdef class Index:
     """A campaign index in memory; `suspend` affects only this process.
 
-    A campaign is identified by its rank, in order of falling price, then id. An overlay hides the
+    Campaigns are identified by rank, in order of descending price, then id. An overlay hides the
     base's campaigns that it replaces or that were deleted; its own campaigns rank after the base's.
     """
 
@@ -1019,7 +1017,7 @@ cdef class Index:
         return self.interest.has_caps
 
     def rank(self, str id not None):
-        """Return the rank of a campaign, or None."""
+        """Return the rank of a campaign; None if the id is unknown or deleted."""
         cdef const sb_id *entry
         if self.over is not None:
             entry = self.over.find(id)
@@ -1221,7 +1219,7 @@ cdef class Query:
             self.workspace.over.stop()
 
     cpdef int allow(self, double left_s, double processor_s) except -1:
-        """Limit the search to this much time and processor time, from now on."""
+        """Limit the rest of the search to `left_s`, and to `processor_s` of processor time."""
         sb_allow(&self.allowance, left_s, processor_s)
         return 0
 
@@ -1264,7 +1262,7 @@ cdef class Query:
 
         The dimension is an index into `DIMENSIONS`, FORMAT_DIMENSION if no creative has a format
         that the impression accepts, or -1 for a rule other than targeting. The search is not
-        affected.
+        affected. Raises ValueError unless `impression` has returned True.
         """
         if self.imp is None:
             raise ValueError("no impression is set")
@@ -1316,10 +1314,11 @@ cdef class Query:
     def counts(self):
         """Counts of what the search has examined in the base so far.
 
-        `blocks`: the blocks of campaigns searched. `candidates`: the campaigns in these blocks that
-        passed the filters made of rows of bits: `rows` single ones, and `flats` groups of them.
-        `verified`: the candidates that also passed the `groups` with lists of ranks; only these
-        were checked against the other rules. `postings`: the rows and lists in flats and groups.
+        `blocks` counts the blocks of campaigns searched, and `candidates` the campaigns in these
+        blocks that passed the filters made of rows of bits. `rows` counts the filters with a single
+        row, `flats` those with several rows, and `groups` those that have lists of ranks.
+        `verified` counts the candidates that passed the groups, too; only these campaigns were
+        checked against the other rules. `postings` counts the rows and lists in flats and groups.
         """
         cdef LayerSearch search = self.workspace.base
         cdef Arrangement arranged = search.arrangement

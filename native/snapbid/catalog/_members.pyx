@@ -1,10 +1,11 @@
 # cython: auto_pickle=False, autotestdict=False
 """The members of audiences, in files that workers map.
 
-A section of a file has entries of 16 bytes, ascending: member (int64), audience (int32), until
-(int32, seconds since 2024; the largest number is never), big-endian as PostgreSQL sends them. After
-them come the indexes of each prefix's first entry, and of the end, as uint32. An entry of the
-overlay replaces that of the base for the same member and audience.
+A section of a file has entries of 16 bytes in ascending order: member (int64), the number of an
+audience or a product (int32), and until (int32, seconds since the start of 2024; the largest number
+means that the membership does not end). They are big-endian, as PostgreSQL sends them. After the
+entries come the index of each prefix's first entry, and the number of entries, as native uint32. An
+entry of the overlay replaces the base's entry for the same member and number.
 """
 
 cimport cython
@@ -28,7 +29,7 @@ ENTRY_SIZE = ENTRY
 
 
 cdef inline uint64_t member_at(const unsigned char *entry) noexcept:
-    """Return an entry's member, mapped to the order of signed integers."""
+    """Return an entry's member with its sign bit flipped, so that it sorts as unsigned."""
     cdef uint64_t number
     memcpy(&number, entry, 8)
     return sb_swap64(number) ^ SIGN
@@ -41,7 +42,7 @@ cdef inline uint32_t number_at(const unsigned char *entry, int offset) noexcept:
 
 
 cdef inline uint32_t bits_of(uint64_t count) noexcept:
-    """Return the number of prefix bits at which a prefix has about 8 entries."""
+    """Return the number of bits in a prefix, at most 28, so that about 4 to 8 entries share one."""
     cdef uint32_t bits = 1
     while bits < MOST_PREFIXES and count >> (bits + 3):
         bits += 1
@@ -152,7 +153,7 @@ cdef class Members:
 
     cdef int add(self, uint32_t number, uint32_t until, int64_t now_s, list audiences,
                  list products) except -1:
-        """Add an audience or a product, unless the entry has ended or the name is gone."""
+        """Add an audience or a product, unless the entry has ended or its number has no name."""
         if until != NEVER and <int64_t>until <= now_s:
             return 0
         name = self.audiences.get(number)
@@ -179,8 +180,7 @@ cdef inline const unsigned char *seek(const Section *section, uint64_t member,
 
 @cython.final
 cdef class MemberBook:
-    """The members in use, shared by a process's readers. `current`: None before the first `use`.
-    """
+    """The members in use, shared by a process's readers. `current`: None if none are in use."""
 
     @property
     def current(self):

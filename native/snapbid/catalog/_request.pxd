@@ -133,7 +133,7 @@ cdef inline bint filled(object items) noexcept:
 
 
 cdef inline object first(object items, Py_ssize_t most):
-    """Return the first items of a list; an empty list for anything else."""
+    """Return up to `most` items from the start of a list; an empty tuple for anything else."""
     if not PyList_CheckExact(items):
         return ()
     return items if PyList_GET_SIZE(items) <= most else (<list>items)[:most]

@@ -143,7 +143,10 @@ cdef class Terms:
             return b""
 
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL:
-        """Return an integer or a non-ASCII text in UTF-8."""
+        """Return an integer or a non-ASCII text in UTF-8.
+
+        If `fold` is set, a non-ASCII text is casefolded, and `fold` is cleared.
+        """
         cdef int64_t number
         if PyLong_CheckExact(text) and integer(text, &number):
             return self.digits(number, size)
@@ -594,8 +597,8 @@ cdef class RequestReading:
     cdef bint ad_categories(self, object texts, str where) except -1:
         """Add terms for categories in the request's taxonomy; return whether there are any.
 
-        A category missing from its taxonomy is noted; if blocked, it might be any category. But one
-        below a known category counts as that category.
+        A category missing from its taxonomy is noted; if blocked, it might be any category. But in
+        the Content Taxonomy 1.0, a missing category below a known one is blocked as that category.
         """
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
@@ -685,7 +688,7 @@ cdef class RequestReading:
         return 0
 
     cdef int push_other(self, sb_slice entry, str where) except -1:
-        """Add a term for a category of a different taxonomy, however it is spelled."""
+        """Add a term for a category outside the Content Taxonomy 1.0, however it is spelled."""
         cdef str text
         cdef dict known
         cdef PyObject *found
@@ -778,7 +781,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_user_data(self, object geo, object device, object user) except -1:
-        """Read the fields that the request's privacy signals must permit to be used (contract 3)."""
+        """Read the fields whose use the request's privacy signals must permit (contract 3)."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef uint32_t used = self.interest.used
@@ -829,7 +832,7 @@ cdef class RequestReading:
 
     cdef int read_persons(self, object device, object user) except -1:
         """Read the audiences of the request's persons, and the products that must not advertise to
-        any of them. With limited tracking, read only the latter."""
+        any of them. With limited tracking, ignore the audiences."""
         cdef Reader reader = self.reader
         cdef Terms terms = self.terms
         cdef list audiences = [], products = []
@@ -913,9 +916,9 @@ cdef class RequestReading:
         return True
 
     cdef uint64_t clicker(self, bytes key) except? 0:
-        """Return the hash that stands for the person in click ids; 0 for nobody.
+        """Return the hash that stands for the person in click ids; 0 if no id identifies a person.
 
-        It is that of the first id that identifies somebody; the device's comes first, since it is
+        The first id that identifies a person is hashed; the device's id comes first, since it is
         the same at every SSP. Limited tracking or a request to forget does not matter: a person who
         clicked may opt out later, and a forgotten person's click id serves no other purpose.
         """
@@ -1231,7 +1234,7 @@ cdef class ImpressionReading:
         self.asked = asked
 
     cdef bint read(self, object imp, list rivals) except -1:
-        """Read an impression; return whether its floor can be expressed in USD.
+        """Read an impression; return whether its floor can be converted to the bids' currency.
 
         `rivals`: advertisers that must not win it, in the form of `Index.advertiser`, or None.
         """

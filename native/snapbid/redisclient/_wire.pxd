@@ -5,9 +5,9 @@ cdef enum ReplyState:
 
 
 cdef class Waiter:
-    """A callback that a reply calls natively, without a context.
+    """Base of native callbacks for a reply, called without entering a `contextvars` context.
 
-    Also callable from Python; never raises.
+    Subclasses must also be callable from Python, and must not raise.
     """
 
     cdef int take(self, Reply reply) except -1
@@ -34,5 +34,5 @@ cdef class Reply:
 
 
 cdef inline bint is_pending(object done) except -1:
-    """Whether a reply or a future is pending."""
+    """Return whether a reply or a future is pending."""
     return (<Reply>done)._state == PENDING if type(done) is Reply else not done.done()

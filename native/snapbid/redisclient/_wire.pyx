@@ -250,7 +250,7 @@ cdef class Reply:
         return 0
 
     cdef int call_back(self, Waiter waiter) except -1:
-        """Register a native callback as the only waiter."""
+        """Register a native callback; `wake` calls it natively if it is the only callback."""
         if self._callbacks is not None or self._state == CANCELLED or (
                 self._state != PENDING and not self._turn._is_open):
             self.add_done_callback(waiter)

@@ -27,7 +27,7 @@ MOST_BEHIND, SLICE = _MOST_BEHIND, _SLICE
 
 @cython.final
 cdef class _Running(Waiter):
-    """A request's coroutine; as a callback of what it awaits, it resumes the coroutine."""
+    """Runs a request's coroutine, as the callback of each future that the coroutine awaits."""
 
     cdef object _coroutine, _watcher
     cdef RequestRunner _runner  # set for a BEHIND request
@@ -108,7 +108,7 @@ cdef class _Running(Waiter):
 cdef class RequestRunner:
     cdef object _loop, _application, _kind_of, _in_task
     cdef list _waiting
-    cdef object _behind, _tasks  # (watcher, scope) each
+    cdef object _behind, _tasks  # of (watcher, scope); of watchers
     cdef int _running  # BEHIND requests in progress
     cdef bint _is_scheduled
 

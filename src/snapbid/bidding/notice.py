@@ -63,7 +63,7 @@ class NotesRejections(Protocol):
 
 
 FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
-"""Returns the family of SSPs that sent a notice, by its ids; None if its token is invalid."""
+"""Returns the family of SSPs that sent a notice with these ids; None if its token is invalid."""
 
 
 class NoticeEndpoint:

@@ -364,7 +364,7 @@ CAMPAIGN: Final = _campaigns(_has_what_its_media_needs, _fields_fit_together)
 IMPORTED: Final = _campaigns(_is_what_its_markup_says, _fields_fit_when_imported)
 """CAMPAIGN with the rules and warnings that only the import applies: to markup, to the fields
 stated beside it, and to unknown categories. A campaign stored before these rules, or by plain SQL,
-still bids (with an unknown category, only where the request restricts none)."""
+still bids (with an unknown category, only on requests that restrict no categories)."""
 
 
 def parse(document: object) -> Campaign:

@@ -24,7 +24,7 @@ NOBODY: Final = frozenset(
 """Placeholders for a missing id, in lower case, without surrounding quotes and brackets."""
 
 LEAST_ALIKE: Final = 4
-"""The length from which a repeated character is a placeholder; a repeated 0 always is."""
+"""The length from which an id of one repeated character is a placeholder; one of 0s always is."""
 
 LARGEST_NUMBER: Final = 19
 """The number of digits of an advertiser's largest customer number."""

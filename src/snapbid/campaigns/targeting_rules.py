@@ -97,4 +97,4 @@ _CIRCLES: Final = list_of(
 _CHECKS: Final = {d.name: _check_of(d) for d in DIMENSIONS} | {"geo_radius": _CIRCLES}
 
 TARGETING: Final = object_of(_CHECKS, _without_empty, together=_entries_are_few_enough)
-"""Returns the values by dimension, and circles as `geo_radius`, without empty ones."""
+"""Returns the values by dimension, without empty dimensions, and the circles as `geo_radius`."""

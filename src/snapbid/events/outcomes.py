@@ -17,7 +17,7 @@ from snapbid.events.fields import CORE
 from snapbid.events.rulebook import FieldFinding, RejectedEvent
 
 ID_PREFIX: Final = "ev1-"
-"""Changes whenever the derivation of ids changes."""
+"""The prefix of event ids, which changes whenever the derivation of ids changes."""
 
 _ID_DIGITS: Final = 32
 ID_LENGTH: Final = len(ID_PREFIX) + _ID_DIGITS

@@ -20,7 +20,7 @@ MAX_DEPTH: Final = 32
 
 MAX_BYTES: Final = 64 << 10
 MAX_VALUES: Final = 2_000
-"""The most that one event may have, since others wait while it is read; see `is_large`."""
+"""The most values that one event may have, since others wait while it is read; see `is_large`."""
 
 MARK: Final = b"\xef\xbb\xbf"
 """The byte order mark in UTF-8."""

@@ -19,7 +19,7 @@ SYNCED_BY_UP: Final = "snapbid-up"
 """The `syslog-ident` of a Redis whose append-only file `snapbid up` syncs every second itself."""
 _CONFIG: Final = ("appendfsync", "syslog-ident", "save", "stop-writes-on-bgsave-error")
 DISK_IS_FULL: Final = 1
-"""The `maxmemory` of such a Redis while its disk is full."""
+"""The `maxmemory` that `snapbid up` sets, in bytes, while the disk of its Redis is full."""
 NEARLY: Final = 0.9  # of maxmemory
 FULL: Final = 0.95  # of maxmemory; heartbeat.lua has it, too
 MIB: Final = 2**20

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from snapbid.reference.rates import bundled_table
 
 LONGEST_GAP_DAYS: Final = 7
-"""Days after which a currency without a quote counts as dropped; Easter takes 5."""
+"""Days without a quote after which a currency counts as dropped; the Easter break takes 5."""
 
 OperatorTable = Mapping[str, Iterable[tuple[date, Decimal]]]
 """By currency or crypto symbol in upper case: (first day, USD per unit) pairs in any order."""

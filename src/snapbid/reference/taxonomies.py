@@ -39,8 +39,8 @@ VENDORS: Final = 500
 
 OF_VENDORS: Final = 14
 UNKNOWN: Final = 15
-"""Families of campaigns only: categories of a vendor's taxonomy, and those missing from their own
-taxonomy, which any list of categories refuses."""
+"""Families that only campaigns have: OF_VENDORS for a vendor's taxonomy, and UNKNOWN for categories
+missing from their own taxonomy, which any list of categories in a request refuses."""
 
 KNOWN: Final = 1
 """A flag of every known category. A flag `1 << family` means that the category, or one below it,

@@ -9,7 +9,7 @@ from snapbid.base.risks import Risk
 from snapbid.base.version import version
 
 FORMAT: Final = 1
-"""Raised with each change that earlier programs would misread."""
+"""The format number, raised with each change that earlier programs would misread."""
 
 
 async def fetch_risks(redis: Redis, server: str) -> list[Risk]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 HIDDEN: Final = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))
-"""What `ProtectHome` and `PrivateTmp` hide from the units."""
+"""The directories that systemd's `ProtectHome` and `PrivateTmp` hide from the units."""
 
 
 class UnreachableError(Exception):

@@ -296,7 +296,7 @@ _FITS: Final = {
         "an endpoint of this SSP",
     ),
 }
-"""Field -> SQL that counts the claims with a value and with a matching one, and what matches."""
+"""Field -> SQL that counts claims with a value and with a matching value, and what matches."""
 
 
 def _of_column(detail: str) -> Dispute:
