@@ -156,8 +156,8 @@ def load(target: str | None, **raw: Any) -> None:
     """Load-test the bidder at TARGET (http://127.0.0.1:8000) and check its report.
 
     Requests are sent on schedule, however slow the answers, and latency counts from the scheduled
-    time. Exit status: 0 if passed, 1 if an objective was missed or the report differs, 2 if
-    refused.
+    time. Exit status: 0 if everything passed, 1 if an objective was missed, notices failed, the
+    report differs or the target does not answer, 2 for wrong usage.
     """
     from snapbid.loadtest.auctions import ReplayError
     from snapbid.loadtest.options import OptionError, refuse_misuse
