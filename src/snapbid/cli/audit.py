@@ -50,7 +50,7 @@ def audit(
 ) -> None:
     """List changes, oldest first, with time, kind, object, action, user and details.
 
-    ID is the id of an SSP, a campaign, a product or a key (as in `key list`).
+    ID is the id of an SSP, a campaign, an audience, a product or a key (as in `key list`).
     """
     from snapbid.warehouse import audit as trail
 
