@@ -33,7 +33,7 @@ class Format(Struct, gc=False):
 
 
 class Banner(Struct, gc=False):
-    """An impression's offer of a banner (OpenRTB 2.6, 3.2.6)."""
+    """The banners that an impression accepts (OpenRTB 2.6, 3.2.6)."""
 
     w: int | None = None
     h: int | None = None
@@ -54,7 +54,7 @@ class DurFloors(Struct, gc=False):
 
 
 class Video(Struct, gc=False):
-    """An impression's offer of a video (OpenRTB 2.6, 3.2.7); `protocol` is from OpenRTB 2.1."""
+    """The videos that an impression accepts (OpenRTB 2.6, 3.2.7; `protocol`: OpenRTB 2.1)."""
 
     mimes: Texts = None
     minduration: int | None = None
@@ -82,7 +82,7 @@ class Video(Struct, gc=False):
 
 
 class Audio(Struct, gc=False):
-    """An impression's offer of an audio ad (OpenRTB 2.6, 3.2.8)."""
+    """The audio ads that an impression accepts (OpenRTB 2.6, 3.2.8)."""
 
     mimes: Texts = None
     minduration: int | None = None
@@ -101,7 +101,7 @@ class Audio(Struct, gc=False):
 
 
 class Native(Struct, gc=False):
-    """An impression's offer of a native ad (OpenRTB 2.6, 3.2.9).
+    """The native ads that an impression accepts (OpenRTB 2.6, 3.2.9).
 
     `request` is JSON text, or an object as some exchanges send it; see `native_request`.
     """

@@ -43,11 +43,11 @@ class RankCache:
 
 
 class CatalogSnapshot:
-    """A catalog with its lookups and its creatives' templates; `core` is its native part.
+    """A catalog with its lookups and its creatives' templates; `core` is the Cython part.
 
     `shards`: the number of the ledger's shards, each of which has its own allowance of every
-    budget. `before`: the snapshot that this one replaces; if both have the same base, its templates
-    and limits of the base's campaigns are reused.
+    budget. `before`: the snapshot that this one replaces; if both have the same base, the
+    templates and limits that `before` has cached for the base's campaigns are reused.
     """
 
     def __init__(

@@ -203,7 +203,7 @@ def _audience(value: object) -> str | None:
 
 
 def _placement(value: object) -> str | int | None:
-    """Normalise a video placement (2.6 `plcmt`, else `placement`) or a native one, such as `n1`."""
+    """Normalise a video placement, a code or its name, or a native one, such as `n1`."""
     match = _NATIVE_PLACEMENT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return _video_or_named(value)

@@ -108,8 +108,9 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     """Compare an SSP's own log with the auction log and the report.
 
     SSP is a canonical id. LOG is CSV, JSON Lines or Parquet, optionally gzipped, with one line per
-    win (or other --kind). Each disputed auction is listed with its cause. Exit status: 0 if
-    everything agrees, 1 if anything differs or could not be compared, 2 for wrong usage.
+    win (or other --kind). Up to 20 disputed auctions are listed with their causes; --out writes
+    all. Exit status: 0 if everything agrees, 1 if anything differs or could not be compared, 2 for
+    wrong usage.
     """
     if find_spec("duckdb") is None:
         raise console.Refused("reconcile needs duckdb: pip install 'snapbid[parquet]'")

@@ -203,7 +203,7 @@ def _environment() -> dict[str, str]:
 
 
 def _named_user() -> dict[str, str]:
-    """Return variables that provide a name for a user without one (_passwd.c)."""
+    """Return the environment that names this process's user if it has no name (_passwd.c)."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:
