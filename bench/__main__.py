@@ -1,6 +1,6 @@
-"""Runs all or the named benchmarks and compares them with the committed results.
+"""Runs all or the named benchmarks and compares them with earlier results.
 
-    python -m bench [KIND ...] [--keep] [--long | --quick] [--all]
+    python -m bench [KIND ...] [--against DIR] [--keep] [--long | --quick] [--all]
 
 Results and the page are written to build/bench; with --keep they become bench/results and
 bench/README.md.
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 from bench import compare, render
@@ -35,12 +36,16 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("kind", nargs="*", metavar="KIND", help=", ".join(RUNS))
+    parser.add_argument("--against", type=Path, metavar="DIR", help="results to compare with")
     parser.add_argument("--keep", action="store_true", help="make these the results to commit")
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument("--long", action="store_true", help="more rounds, for steadier figures")
     pace.add_argument("--quick", action="store_true", help="what a change moves, in three minutes")
     parser.add_argument("--all", action="store_true", help="also show what has not moved")
     chosen = parser.parse_args()
+    against: Path | None = chosen.against and chosen.against.resolve()
+    if against is not None and (against == OUTPUT or not against.is_dir()):
+        parser.error(f"--against: name a copy of build/bench, found {chosen.against}")
     if unknown := set(chosen.kind) - set(RUNS):
         parser.error(f"no such run: {', '.join(unknown)} (there are {', '.join(RUNS)})")
     shutil.rmtree(OUTPUT, ignore_errors=True)
@@ -52,7 +57,7 @@ def main() -> None:
     ]
     failed = [kind for kind in kinds if not _run(kind, _paced(kind, chosen))]
     print(f"all runs: {time.monotonic() - started:.0f} s")
-    _report(all=chosen.all)
+    _report(against, all=chosen.all)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
     if chosen.keep:
@@ -83,13 +88,13 @@ def _run(kind: str, options: tuple[str, ...]) -> bool:
     return status == 0
 
 
-def _report(*, all: bool) -> None:
+def _report(against: Path | None, *, all: bool) -> None:
     results = render.read(OUTPUT)
     (OUTPUT / render.PAGE).write_text(render.render(results))
     for kind, result in results.items():
-        before = compare.committed(kind)
+        before = compare.earlier(kind, against)
         if before is None:
-            print(f"{kind}: no committed results to compare with")
+            print(f"{kind}: no earlier results to compare with")
         else:
             print("\n".join(compare.compare(RUNS[kind], before, result, all=all)))
     if "socket" in results:

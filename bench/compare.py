@@ -1,4 +1,4 @@
-"""Compares results with the last committed ones, and says what moved.
+"""Compares results with earlier ones, and says what moved.
 
 A figure has moved if it differs by more than `NOISE` plus the drift of the machine itself, and if
 the spreads, where both results have one, do not overlap.
@@ -7,6 +7,7 @@ the spreads, where both results have one, do not overlap.
 import json
 from collections.abc import Iterable
 from math import inf
+from pathlib import Path
 from typing import Any, Final
 
 from bench.about import git
@@ -18,9 +19,13 @@ NOISE: Final = 0.1  # as a share
 Pair = tuple[Figure, Figure]  # before, after
 
 
-def committed(kind: str) -> dict[str, Any] | None:
-    """The results of a kind in the last commit, or None."""
-    text = git("show", f"HEAD:bench/results/{kind}.json")
+def earlier(kind: str, directory: Path | None) -> dict[str, Any] | None:
+    """The results of a kind in a directory, by default the last committed ones; None without."""
+    if directory is None:
+        text = git("show", f"HEAD:bench/results/{kind}.json")
+    else:
+        path = directory / f"{kind}.json"
+        text = path.read_text() if path.exists() else ""
     return json.loads(text) if text else None
 
 
@@ -30,7 +35,7 @@ def compare(run: Run, before: dict[str, Any], after: dict[str, Any], *, all: boo
     try:
         old = {figure.name: figure for figure in run.section.figures(before)}
     except (AttributeError, LookupError, TypeError, ValueError):
-        return [*lines, "  the committed results have a different form: not compared"]
+        return [*lines, "  the earlier results have a different form: not compared"]
     new = {figure.name: figure for figure in run.section.figures(after)}
     if before["about"]["cpu"] != after["about"]["cpu"]:
         lines.append("  a different processor: times cannot be compared")

@@ -25,6 +25,8 @@ This page is rendered from `results/*.json` by `python -m bench.render`; do not 
     make bench QUICK=1           what a change moves most, within three minutes
     python -m bench --long       more rounds for steadier figures, about half an hour
     python -m bench socket       only some of the runs; --help lists them
+    cp -r build/bench /tmp/main  keep the results of this checkout; then, of your change,
+    python -m bench socket --against /tmp/main            compare with them
     python -m bench.socket_run --rounds 3 --seconds 1     a quick socket run
     python -m pytest bench/micro -k decode --benchmark-timer=time.process_time
                                  one of those in one process

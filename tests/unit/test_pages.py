@@ -208,6 +208,13 @@ def test_links_and_anchors_resolve(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", LINKED, ids=identify)
+def test_a_command_for_some_tests_of_a_file_selects_any(page: Path) -> None:
+    for file, word in re.findall(r"((?:tests|bench)/\S+\.py) -k (\w+)", page.read_text()):
+        tests = re.findall(r"^(?:async )?def (test_\w+)", (ROOT / file).read_text(), re.MULTILINE)
+        assert any(word in test for test in tests), f"{file} -k {word}"
+
+
+@pytest.mark.parametrize("page", LINKED, ids=identify)
 def test_files_that_are_named_exist(page: Path) -> None:
     bases = (page.parent, ROOT, PACKAGE)
     named = {
