@@ -113,9 +113,10 @@ class RoundTrips:
     """Round trips over one connection, which is replaced whenever it ends, until `close`.
 
     A redirection to another node is followed at once. The start and end of an outage of `subject`
-    are logged; replacing an idle connection is no outage. `stall_s`: time limit for connecting
-    and `prepare` together, and for each round trip. `tick_s`: time between ticks during a round
-    trip, at most a beat. `enough`: a batch is sent at once if this many requests are waiting.
+    are logged. It is no outage if an idle connection is replaced, or if the first attempt of all
+    takes too long: a process that starts is busy. `stall_s`: time limit for connecting and
+    `prepare` together, and for each round trip. `tick_s`: time between ticks during a round trip,
+    at most a beat. `enough`: a batch is sent at once if this many requests are waiting.
     """
 
     def __init__(
@@ -264,7 +265,7 @@ class RoundTrips:
     # -- the connection ---------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        failures = 0
+        failures, is_new = 0, True
         lost_at: float | None = None
         while True:
             connection = self._connect()
@@ -280,12 +281,14 @@ class RoundTrips:
                         "%(subject)s available again after %(seconds).1f s",
                         {"subject": self._subject, "seconds": self._loop.time() - lost_at},
                     )
-                failures, lost_at = 0, None
+                failures, lost_at, is_new = 0, None, False
                 await self._wire.ended
             except (RedisError, OSError, EOFError) as error:  # TimeoutError is an OSError
                 self._connect.doubt(error)
                 has_moved = failures == 0 and is_moved(error)
-                if lost_at is None and not has_moved and not isinstance(error, ClosedIdleError):
+                is_starting = is_new and failures == 0 and isinstance(error, TimeoutError)
+                is_harmless = has_moved or is_starting or isinstance(error, ClosedIdleError)
+                if lost_at is None and not is_harmless:
                     logger.warning(
                         "%(subject)s unavailable: %(reason)s",
                         {"subject": self._subject, "reason": self._reason(error)},
