@@ -56,7 +56,6 @@ class Outcome:
 
 async def ask(answer: bytes, parts: int, closes: bool = False) -> tuple[Any, int]:
     """Send two requests, whose answers come in parts; return the first's, and connections used."""
-
     served = list[asyncio.Task[None] | None]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -237,13 +237,8 @@ def test_units_are_written_with_their_settings_kept_private(tmp_path: Path) -> N
         named[file] = {line.partition("=")[0] for line in lines if not line.startswith("#")}
         assert named[file] <= set(VARIABLES.values())
         filled = (folder / file).read_text().replace("''", "'s://u:a$b@h/d?x=1&y=2#z'")
-        read_back = subprocess.run(
-            ["sh", "-c", f"set -a; {filled}\nenv"],
-            capture_output=True,
-            text=True,
-            env={},
-            check=True,
-        ).stdout.splitlines()
+        shell = ["sh", "-c", f"set -a; {filled}\nenv"]
+        read_back = subprocess.check_output(shell, text=True, env={}).splitlines()
         of_urls = [line for line in filled.splitlines() if line.endswith("'")]
         assert of_urls, "values that a shell must not read"
         assert {line.replace("'", "") for line in of_urls} <= set(read_back)

@@ -105,12 +105,11 @@ class LimitBooks:
         for record in self._by_campaign[new.campaign.name]:
             if record.user != new.user or record.asked_at < self.loosened_at:
                 continue
-            seen, is_held = record.is_seen(new.asked_at), record.asked_at > self._jumped_at
-            if seen and record.is_seen_in_spool and not is_held:  # before the replay, nothing tells
-                continue
-            if seen and record.seen_wall_s + seconds > new.answered_wall[1]:
-                number += 1
-            elif not seen and is_held:
+            keeps_hold = record.asked_at > self._jumped_at  # until it is seen, also from a spool
+            if record.is_seen(new.asked_at):
+                is_known = keeps_hold or not record.is_seen_in_spool
+                number += is_known and record.seen_wall_s + seconds > new.answered_wall[1]
+            elif keeps_hold:
                 number += self._is_held(record, new) and record.moved_at > new.answered_at
         if number > impressions:
             self._wrong.append(
