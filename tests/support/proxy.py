@@ -126,11 +126,14 @@ class FaultProxy:
     async def refuse(self) -> None:
         """Stop listening; existing connections stay."""
         if self._server is not None:
+            # Closed at once, it would leak what it has just accepted (CPython issue 109564).
+            for listening in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            await asyncio.sleep(0)
             self._server.close()
             self._server = None
             if self._folder:
                 self.socket.unlink(missing_ok=True)
-            await asyncio.sleep(0)
 
     async def _listen(self) -> asyncio.Server:
         if self._folder:
