@@ -24,7 +24,7 @@ from bench import loading
 from bench.command import command, embedded, scratch
 from bench.overlays import overlays
 from bench.processes import BenchError, ServerProcess
-from bench.served import SECRET
+from bench.served import SECRET, await_base
 from bench.snapshot import SSP, lookups
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.snapshot import CatalogSnapshot
@@ -112,18 +112,10 @@ def served(scratch: Path, environ: dict[str, str], workers: int) -> Iterator[Ser
     server = ServerProcess(log, environ, int(environ["SNAPBID_PORT"]), "snapbid", "serve")
     try:
         server.await_ready(READY_S)
-        _await_base(log)
+        await_base(server)
         yield server
     finally:
         server.stop()
-
-
-def _await_base(log: Path) -> None:
-    deadline = time.monotonic() + READY_S
-    while "over a base" not in log.read_text(errors="replace"):
-        if time.monotonic() > deadline:
-            raise BenchError("no base came")
-        time.sleep(0.05)
 
 
 def pss_mib(pid: int) -> float:
