@@ -21,6 +21,7 @@ from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.document import parse
 from snapbid.catalog.payload import decode_payload
+from snapbid.partners.demand import clauses
 from snapbid.partners.demand.clauses import AHEAD_MS, Clause, admits, ceiling, clauses_of, reduced
 from snapbid.partners.demand.rules import DemandRules, rules_of
 from snapbid.reference import rates
@@ -43,8 +44,7 @@ def clauses_for(
 def rules_of_world(world: oracle.World, ssp: str) -> DemandRules:
     now_ms = round(world.now.timestamp() * 1000)
     of = {ssp: world.registry[ssp]}
-    clauses = clauses_for(world.campaigns, of, now_ms)
-    return rules_of(ssp, reduced(clauses), world.usd)
+    return rules_of(ssp, reduced(clauses_for(world.campaigns, of, now_ms)), world.usd)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_campaign_counts_from_before_its_start_to_its_end(
         if offset is not None
     }
     campaign = campaign_of({"campaign": times})
-    clauses = clauses_for([campaign], {"acme": "acme"}, round(now.timestamp() * 1000))
-    assert bool(clauses) is counts
+    found = clauses_for([campaign], {"acme": "acme"}, round(now.timestamp() * 1000))
+    assert bool(found) is counts
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_redundant_clauses_are_dropped() -> None:
         (one._replace(countries=some | {"b"}), one._replace(countries=None)),
         (one._replace(devices=some | {"b"}), one._replace(devices=None)),
     ):
-        for clauses in itertools.permutations([(one, 7), (more, 7), (most, 7)]):
-            assert reduced(clauses) == {most: 7}
+        for order in itertools.permutations([(one, 7), (more, 7), (most, 7)]):
+            assert reduced(order) == {most: 7}
         assert reduced([(one, 7), (more, 7)]) == reduced([(more, 7), (one, 7)]) == {more: 7}
     assert reduced([(one, 8), (more, 7)]) == {one: 8, more: 7}  # up to another floor
 
@@ -124,6 +124,26 @@ def test_no_bid_of_many_random_worlds_is_dropped(
                 limits += 1
     assert dropped > 20
     assert limits
+
+
+@pytest.mark.parametrize("most", [0, 3, 20])
+def test_merged_clauses_drop_only_what_the_clauses_do(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped = 0
+    for seed in range(30):
+        world = strategies.random_world(seed, 30, AROUND)
+        rng = random.Random(f"merged {seed}")
+        exact = {ssp: rules_of_world(world, ssp) for ssp in world.registry}
+        with monkeypatch.context() as patched:
+            patched.setattr(clauses, "MOST", most)
+            merged = {ssp: rules_of_world(world, ssp) for ssp in world.registry}
+        for _ in range(60):
+            ssp, request = strategies.random_request(rng, world)
+            if may_drop(request, merged[ssp]):
+                assert may_drop(request, exact[ssp]), request
+                dropped += 1
+    assert dropped
 
 
 def at_its_limit(request: Any, offers: Mapping[str, oracle.Offer]) -> bool:

@@ -5,6 +5,7 @@ check (segments, budgets) or should not learn (publishers, domains) are left out
 too wide, but never too narrow.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -89,20 +90,34 @@ def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
     highest: Clauses = {}
     for clause, micros in clauses:
         highest[clause] = max(highest.get(clause, 0), micros)
-    for field in map(Clause._fields.index, ("devices", "countries", "deals", "inventories")):
-        if len(highest) <= MOST:
-            break
-        wider: Clauses = {}
-        for clause, micros in highest.items():
-            fields: list[Any] = list(clause)
-            fields[field] = None
-            clause = Clause(*fields)
-            wider[clause] = max(wider.get(clause, 0), micros)
-        highest = wider
+    for field in ("devices", "countries", "deals", "inventories"):
+        if len(highest) > MOST:
+            highest = _merged(highest, field)
     by_kind: dict[tuple[str, str | None], list[tuple[Clause, int]]] = {}
     for clause, micros in highest.items():
         by_kind.setdefault(clause[:2], []).append((clause, micros))
     return dict(kept for alike in by_kind.values() for kept in _uncovered(alike))
+
+
+def _merged(clauses: Clauses, field: str) -> Clauses:
+    """Merge clauses that differ in one field only; the merged clause admits any value of it.
+
+    Deals are united instead: without deals, a clause admits only the impression's own floor.
+    """
+    any_value: dict[str, Any] = {field: None}
+    highest: Clauses = {}
+    deals: defaultdict[Clause, Entries] = defaultdict(frozenset)
+    for clause, micros in clauses.items():
+        if field == "deals" and clause.deals is not None:
+            merged = clause._replace(deals=frozenset())
+            deals[merged] |= clause.deals
+        else:
+            merged = clause._replace(**any_value)
+        highest[merged] = max(highest.get(merged, 0), micros)
+    return {
+        clause._replace(deals=deals.get(clause, clause.deals)): micros
+        for clause, micros in highest.items()
+    }
 
 
 def ceiling(micros: int) -> int:
