@@ -46,7 +46,9 @@ def audience(id: str, **fields: Any) -> Audience:
 async def define(bench: Bench, *definitions: dict[str, Any]) -> None:
     async with bench.connection.transaction():
         for each in definitions:
-            assert await audiences.add(bench.connection, audience(**each)) is not None
+            number = await audiences.add(bench.connection, audience(**each))
+            assert number is not None
+            await audiences.complete(bench.connection, number)
 
 
 async def key_of(bench: Bench) -> PersonKey:
@@ -462,10 +464,7 @@ async def test_ids_of_persons_who_were_not_seen_for_long_are_discarded(bench: Be
     days = await audiences.fetch_longest_window(bench.connection)
     assert days == 30
     for seen, expected in ((days, before), (days + 1, [2, 2])):
-        for table in ("person_link", "person_alias"):
-            await bench.connection.execute(
-                f"update {table} set seen_at = now() - make_interval(days => $1, mins => -5)", seen
-            )
+        await last_seen(bench, seen)
         while await audiences.discard(bench.connection, days):
             pass
         assert await known() == expected
@@ -474,6 +473,35 @@ async def test_ids_of_persons_who_were_not_seen_for_long_are_discarded(bench: Be
     await bench.accept(said("login", user="other", device_id="of-excluded"))
     await bench.round()
     assert (await members(bench))["casino"] == of_members["casino"]
+
+
+async def last_seen(bench: Bench, days: int) -> None:
+    """Move the time when each link and alias was last seen to almost so many days ago."""
+    for table, column in (
+        ("person_link", "seen_at"),
+        ("person_link", "person_seen_at"),
+        ("person_alias", "seen_at"),
+    ):
+        await bench.connection.execute(
+            f"update {table} set {column} = now() - make_interval(days => $1, mins => -5)", days
+        )
+
+
+@pytest.mark.parametrize("ids", [{"user": "u"}, {"user": None, "anonymous": "of-u"}])
+async def test_any_event_of_a_person_keeps_the_devices(bench: Bench, ids: dict[str, Any]) -> None:
+    await bench.accept(said("login", user="u", anonymous="of-u", device_id=device(1)))
+    await bench.round()
+    await last_seen(bench, 20)
+    await bench.accept(said("app_open", NOW + 1, platform="ios", **ids))
+    await bench.round()
+    await bench.connection.execute(
+        "update person_link set seen_at = now() - interval '31 days',"
+        " person_seen_at = person_seen_at - interval '29 days'"
+    )
+    await audiences.discard(bench.connection, 30)
+    await bench.accept(blocked(user="u"))
+    await bench.round()
+    assert await members(bench) == {"casino": await hashed(bench, device(1))}
 
 
 async def test_the_longest_window(bench: Bench) -> None:
@@ -614,3 +642,75 @@ async def test_an_earlier_event_is_found_by_a_new_audience(bench: Bench) -> None
     await counting.add(bench.connection, audience(**AUDIENCES[0]), page=7)
     found = (await members(bench))["logged-in"]
     assert found == await hashed(bench, *map(device, range(30)))
+
+
+TWICE = audience("twice", event="login", within_days=3, at_least=2)
+
+
+async def test_events_are_stored_while_earlier_ones_are_read(
+    bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not wait until PostgreSQL has copied the earlier ones, and count once."""
+    await bench.accept(said("login", NOW - 2, user="once", device_id=device(1)))
+    await bench.accept(said("login", NOW - 2, user="twice", device_id=device(2)))
+    await bench.round()
+    opened = audiences.open_events
+
+    async def open_later(*arguments: Any) -> None:
+        await bench.accept(said("login", NOW - 1, user="twice"))
+        await bench.accept(said("login", NOW - 1, user="new", device_id=device(3)))
+        async with asyncio.timeout(30):
+            await bench.round()
+        await opened(*arguments)
+
+    monkeypatch.setattr(audiences, "open_events", open_later)
+    async with connected(database) as other:
+        assert await counting.add(other, TWICE)
+    assert await members(bench) == {"twice": await hashed(bench, device(2))}
+
+
+async def test_an_interrupted_audience_is_added_by_repeating(
+    bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [said("login", NOW - n, f"u{n // 2}", device_id=device(n // 2)) for n in range(20)]
+    await bench.accept(*sent)
+    await bench.round()
+    fetched = audiences.fetch_events
+    pages = iter((4, 6))
+
+    async def fetch_some(connection: Any, count: int) -> Any:
+        count = next(pages)  # fails after these
+        return await fetched(connection, count)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(audiences, "fetch_events", fetch_some)
+        with pytest.raises(RuntimeError):
+            await counting.add(bench.connection, TWICE)
+    (listed,) = await audiences.fetch_listed(bench.connection)
+    assert not listed.complete
+    async with connected(database) as other:
+        added = await asyncio.gather(
+            counting.add(other, TWICE, page=3),
+            counting.add(bench.connection, TWICE, page=3),
+        )
+    assert sorted(added) == [False, True]  # the second waits for the first
+    assert await members(bench) == {"twice": await hashed(bench, *map(device, range(10)))}
+    (listed,) = await audiences.fetch_listed(bench.connection)
+    assert listed.complete
+
+
+async def test_an_interrupted_list_is_not_complete(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(audiences, "pages", interrupted)
+        with pytest.raises(RuntimeError):
+            await audiences.add_list(bench.connection, "own", [1, 2])
+    (listed,) = await audiences.fetch_listed(bench.connection)
+    assert not listed.complete
+    assert await audiences.add_list(bench.connection, "own", [1, 2]) == 2
+    (listed,) = await audiences.fetch_listed(bench.connection)
+    assert listed.complete

@@ -82,6 +82,12 @@ class Persons:
             self.users.setdefault(visitor, []).append(user)
         self.links.update(_inherited(self.links, aliases))
 
+    def all(self) -> set[int]:
+        """Return the persons of all rows, and the users behind them."""
+        return {
+            each for person in self.of_row if person is not None for each in self.everyone(person)
+        }
+
     def everyone(self, person: int) -> list[int]:
         """Return a person and, if the person is an anonymous id, the users behind it."""
         return [person, *self.users.get(person, ())]
@@ -134,6 +140,7 @@ async def absorb(
     changed, lost = set[int](), set[int]()
     if found.links:
         changed, lost = await audiences.link(connection, found.links)
+    await audiences.renew(connection, found.all())
     changed.update((each.person for each in counts), (each.person for each in restrictions))
     if changed:
         await audiences.refresh(connection, changed, lost)
@@ -166,17 +173,23 @@ async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_
     """Define an audience and count the stored events for it; return False if it is unchanged.
 
     Meanwhile the drain counts new events, and waits for at most one page of stored ones. Former
-    members of a replaced audience are removed at the end. If this is interrupted, remove the
-    audience and add it again.
+    members of a replaced audience are removed at the end. If this is interrupted, the audience
+    lacks members until the call is repeated.
     """
+    async with audiences.changing(connection, audience.id):
+        return await _add(connection, audience, page)
+
+
+async def _add(connection: asyncpg.Connection, audience: Audience, page: int) -> bool:
     product = {audience.product}
     before = await audiences.fetch_product(connection, audience.id)
     async with connection.transaction():
         await events.hold_products(connection, product | ({before} if before else set()))
         number = await audiences.add(connection, audience)
-        if number is None:
-            return False
-        await audiences.open_events(connection, audience)
+        last = await audiences.fetch_last_arrival(connection)
+    if number is None:
+        return False
+    await audiences.open_events(connection, audience, last)
     try:
         while rows := await audiences.fetch_events(connection, page):
             async with connection.transaction():
@@ -190,6 +203,7 @@ async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_
         async with connection.transaction():
             await events.hold_products(connection, product)
             await audiences.refresh(connection, (), some)
+    await audiences.complete(connection, number)
     return True
 
 

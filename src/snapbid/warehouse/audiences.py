@@ -6,7 +6,8 @@ the lock of the persons' product (`events.hold_products`).
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -22,7 +23,7 @@ PERSONS: Final = 1_000  # of a product behind one member, considered for audienc
 KEPT_DAYS: Final = 2  # days that ended memberships are kept, for readers that have not seen the end
 DISCARDED: Final = 5_000  # rows deleted at once
 
-_LISTS: Final = 0x736E6C69  # the class of the advisory locks of lists
+_ADDED: Final = 0x736E6C69  # the class of the advisory locks of audiences being added
 
 
 class Definition(NamedTuple):
@@ -75,6 +76,7 @@ class Listed(NamedTuple):
     min_amount_usd: int | None
     members: int
     added_at: datetime
+    complete: bool  # whether all stored events have been counted, or all ids listed
 
 
 class Member(NamedTuple):
@@ -117,7 +119,8 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
 
     Requires a transaction that holds the locks of the audience's product and, if the product
     changes, of its former one. A replaced audience keeps its members until they are counted again,
-    unless it was a list.
+    unless it was a list. Call `complete` once they are; an audience that is not complete is added
+    anew.
     """
     fields = (
         audience.id,
@@ -135,6 +138,21 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
     return number
 
 
+async def complete(connection: asyncpg.Connection, number: int) -> None:
+    """Note that an audience has all its members."""
+    await connection.execute("update audience set complete = true where number = $1", number)
+
+
+@asynccontextmanager
+async def changing(connection: asyncpg.Connection, id: str) -> AsyncIterator[None]:
+    """Wait until nobody else adds the audience with this id, and keep others from doing so."""
+    await connection.execute("select pg_advisory_lock($1, hashtext($2))", _ADDED, id)
+    try:
+        yield
+    finally:
+        await connection.execute("select pg_advisory_unlock($1, hashtext($2))", _ADDED, id)
+
+
 async def add_list(
     connection: asyncpg.Connection, id: str, members: Sequence[int], page: int = 10_000
 ) -> int:
@@ -144,8 +162,7 @@ async def add_list(
     Former members are removed last, so a member on both the old and the new list is never missing.
     If this is interrupted, the audience has members of both lists until the call is repeated.
     """
-    await connection.execute("select pg_advisory_lock($1, hashtext($2))", _LISTS, id)
-    try:
+    async with changing(connection, id):
         number = await _begin_list(connection, id)
         for some in pages(members, page):
             async with connection.transaction():
@@ -156,9 +173,8 @@ async def add_list(
             async with connection.transaction():
                 await hold(connection)
                 await connection.execute(_UNLIST, some, number)
+        await complete(connection, number)
         return len(await fetch_members_of(connection, number))
-    finally:
-        await connection.execute("select pg_advisory_unlock($1, hashtext($2))", _LISTS, id)
 
 
 async def _begin_list(connection: asyncpg.Connection, id: str) -> int:
@@ -203,28 +219,41 @@ async def remove(connection: asyncpg.Connection, id: str) -> bool:
 
 
 # The events stored before an audience was defined; `with hold`, since each page is a transaction.
+# PostgreSQL copies them when the cursor's transaction ends, which may take minutes.
 _STORED: Final = """
 declare audience_events no scroll cursor with hold for
 select event_id, product, event, occurred_at, received_at, client_user_id, anonymous_id, click_id,
     context::text, enrichment::text, null::bytea, null::bytea
 from events
-where product = {product} and event = {event}
+where product = {product} and event = {event} and arrival <= {last}
     and received_at > now() - interval '{days} days 2 hours'
     and occurred_at > now() - interval '{days} days'
     and (client_user_id is not null or anonymous_id is not null)
 """
 
 
-async def open_events(connection: asyncpg.Connection, audience: Audience) -> None:
-    """Open a cursor on the stored events that may count for an audience.
+async def fetch_last_arrival(connection: asyncpg.Connection) -> int:
+    """Fetch the last `arrival` given to an event, 0 if there is none.
 
-    Requires the lock of the audience's product.
+    While a product is locked, the events stored of it are those up to this one.
+    """
+    last: int = await connection.fetchval(
+        "select coalesce(pg_sequence_last_value(pg_get_serial_sequence('events', 'arrival')), 0)"
+    )
+    return last
+
+
+async def open_events(connection: asyncpg.Connection, audience: Audience, last: int) -> None:
+    """Open a cursor on the events that may count for an audience, up to the `arrival` of `last`.
+
+    Takes as long as reading the events of the audience's window; call it without locks.
     """
     quoted = {
         name: await connection.fetchval("select quote_literal($1::text)", value)
         for name, value in (("product", audience.product), ("event", audience.event))
     }
-    await connection.execute(_STORED.format(days=audience.within_days, **quoted))
+    async with connection.transaction():
+        await connection.execute(_STORED.format(days=audience.within_days, last=last, **quoted))
 
 
 async def fetch_events(connection: asyncpg.Connection, count: int) -> list[EventRow]:
@@ -241,7 +270,8 @@ async def fetch_listed(connection: asyncpg.Connection) -> list[Listed]:
     """Fetch all audiences, each with its number of members."""
     rows = await connection.fetch(
         "select id, product, event, within_days, at_least, min_amount_usd, (select count(*)"
-        " from audience_member where audience = number and until > now()) as members, added_at"
+        " from audience_member where audience = number and until > now()) as members, added_at,"
+        " complete"
         " from audience where id is not null order by id"
     )
     return [Listed(*row) for row in rows]
@@ -252,15 +282,16 @@ insert into audience as a (id, product, event, within_days, at_least, min_amount
 values ($1, $2, $3, $4, $5, $6)
 on conflict (id) do update set product = excluded.product, event = excluded.event,
     within_days = excluded.within_days, at_least = excluded.at_least,
-    min_amount_usd = excluded.min_amount_usd, added_at = now()
-where (a.product, a.event, a.within_days, a.at_least, a.min_amount_usd) is distinct from
-    ($2, $3, $4, $5, $6)
+    min_amount_usd = excluded.min_amount_usd, added_at = now(), complete = false
+where not a.complete
+    or (a.product, a.event, a.within_days, a.at_least, a.min_amount_usd) is distinct from
+        ($2, $3, $4, $5, $6)
 returning number
 """
 _BEGIN_LIST: Final = """
 insert into audience (id) values ($1)
 on conflict (id) do update set product = null, event = null, within_days = null, at_least = null,
-    min_amount_usd = null, added_at = now()
+    min_amount_usd = null, added_at = now(), complete = false
 returning number
 """
 _LIST: Final = """
@@ -309,7 +340,7 @@ select person, member, product, restricted from (
 where not (restricted and is_new)
     or place + (select count(*) from person_link k where k.person = n.person) <= $4
 order by 1, 2
-on conflict (person, member) do update set seen_at = now()
+on conflict (person, member) do update set seen_at = now(), person_seen_at = now()
 where l.seen_at < now() - interval '1 hour'
 returning person
 """
@@ -468,6 +499,11 @@ async def link(
     return persons, {row["member"] for row in lost}
 
 
+async def renew(connection: asyncpg.Connection, persons: Iterable[int]) -> None:
+    """Keep the links of persons of whom there is an event, whichever members it names."""
+    await connection.execute(_RENEW, list(persons))
+
+
 async def fetch_counts(connection: asyncpg.Connection, persons: Iterable[int]) -> list[Count]:
     """Fetch these persons' events that count for audiences."""
     rows = await connection.fetch(
@@ -559,11 +595,16 @@ async def erase(
     return removed + len(ended)
 
 
+# Persons are renewed once a day.
+_RENEW: Final = """
+update person_link set person_seen_at = now()
+where person = any($1) and person_seen_at < now() - interval '1 day'
+"""
 # Ids of persons in an audience, and of restricted ones, are kept.
 _UNSEEN: Final = """
 delete from {table} where ctid = any(array(
     select ctid from {table} t
-    where seen_at < now() - make_interval(days => $1)
+    where {seen_at} < now() - make_interval(days => $1)
         and not exists (select from person_audience a where a.person = t.person)
         and not exists (select from person_restriction r where r.person = t.person and r.holds)
     limit $2 for update skip locked))
@@ -583,12 +624,14 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 async def discard(connection: asyncpg.Connection, days: int) -> int:
     """Delete a batch of expired rows; return how many were deleted, 0 once none is left.
 
-    A membership expires KEPT_DAYS after its end. A link or alias expires once it has not been seen
-    for `days` days, unless its person has counts for an audience or is restricted.
+    A membership expires KEPT_DAYS after its end. A link expires once its person, and an alias once
+    it, has not been seen for `days` days, unless the person has counts for an audience or is
+    restricted.
     """
     deleted = 0
-    for table in ("person_link", "person_alias"):
-        status: str = await connection.execute(_UNSEEN.format(table=table), days, DISCARDED)
+    for table, seen_at in (("person_link", "person_seen_at"), ("person_alias", "seen_at")):
+        unseen = _UNSEEN.format(table=table, seen_at=seen_at)
+        status: str = await connection.execute(unseen, days, DISCARDED)
         deleted += int(status.split()[1])
     for table, ends in (("person_audience", "fades_at"), ("audience_member", "until")):
         status = await connection.execute(

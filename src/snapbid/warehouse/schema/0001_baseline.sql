@@ -822,6 +822,7 @@ create table audience (
     at_least int,
     min_amount_usd bigint,                 -- micro-USD
     added_at timestamptz not null default now(),
+    complete boolean not null default false,  -- all stored events are counted, or all ids listed
     constraint audience_is_named check (id is not null or product is not null),
     constraint audience_is_of_events check (
         num_nulls(event, within_days, at_least) in (0, 3)
@@ -847,11 +848,12 @@ create table person_link (
     product text not null,
     restricted boolean not null,
     seen_at timestamptz not null default now(),
+    person_seen_at timestamptz not null default now(),  -- any event of the person, to a day
     primary key (person, member)
 );
 create index person_link_member on person_link (member, product, seen_at);
 create index person_link_restricted on person_link (member, product) where restricted;
-create index person_link_seen_at on person_link (seen_at);
+create index person_link_person_seen_at on person_link (person_seen_at);
 
 -- The newest events that count for an audience, at most `at_least` of them, newest first; the person
 -- is in it until `until`, null if these are too few.
@@ -1185,7 +1187,7 @@ create table conversion_daily (
     event text not null,
     conversions bigint not null default 0,
     value_micros bigint not null default 0,    -- micro-USD, as the catalog of events values them
-    first_deposits bigint not null default 0,  -- of persons who had not deposited since their click
+    first_deposits bigint not null default 0,  -- of persons who had not deposited since a click
     unvalued bigint not null default 0,        -- those with an amount that counts as 0: without a rate
     counted boolean not null default false
 ) with (fillfactor = 80);
