@@ -257,6 +257,11 @@ def test_a_forgotten_user(cli: Cli, environ: dict[str, str]) -> None:
         assert explained(cli, request)["user"] == f"not recognised: {why}"
 
 
+def test_a_user_is_recognised_without_frequency_caps(cli: Cli, environ: dict[str, str]) -> None:
+    succeed(environ, "campaign", "pause", "capped")
+    assert explained(cli, bid_request())["user"] == "user.id"
+
+
 def test_impressions_that_get_no_bid_whatever_the_campaigns(cli: Cli) -> None:
     banner = {"banner": {"w": 300, "h": 250}}
     imps = [

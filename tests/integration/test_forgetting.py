@@ -12,7 +12,7 @@ from support.sending import NOW, event
 
 from snapbid.campaigns.click_id import Click
 from snapbid.campaigns.persons import PersonKey
-from snapbid.campaigns.suppression import cap_names, user_name
+from snapbid.campaigns.suppression import cap_names
 from snapbid.drain import forgetting
 from snapbid.drain.forgetting import Asked, ConsentError, ForgetError, Forgotten
 from snapbid.events.catalog import EVENTS
@@ -134,6 +134,21 @@ async def test_an_id_is_forgotten_in_any_spelling(bench: Bench, stored: str) -> 
     assert f"ifa {DEVICE.replace('-', '')}" in done.caps
 
 
+async def test_no_dead_letter_is_kept_of_the_forgotten(bench: Bench) -> None:
+    """Of an event that comes later and cannot be stored; others' are kept."""
+    await forget(bench, "u", products=["casino"])
+    await bench.connection.execute("alter table events add constraint no check (event <> 'login')")
+    for name in ("u", "v"):
+        await carry(bench, CASINO, event("login", name))
+    await carry(bench, SHOP, event("login", "u"))
+    assert await bench.rows("select from events") == []
+    rows = await bench.rows("select product, payload from event_dead_letters order by number")
+    assert [(product, b'"v"' in payload) for product, payload in rows] == [
+        ("casino", True),
+        ("shop", False),
+    ]
+
+
 async def test_dead_letters_of_others_stay(bench: Bench) -> None:
     others = [event("login", user, note="1001 or so") for user in ("10010", "x", "USD", "1001")]
     letters = []
@@ -186,19 +201,20 @@ async def test_a_user_of_an_ssp_is_forgotten_there(bench: Bench) -> None:
     with pytest.raises(ForgetError, match=r"ssp acme, ssp nova"):
         await forget(bench, "1001")
     done = await forget(bench, "1001", ssps=["acme"])
-    assert "user 1001" in done.caps
+    assert "user acme 1001" in done.caps
     rows = await bench.rows("select member from audience_member where until > now()")
     assert rows == [(at["nova"],)]
     suppression = await persons.fetch_suppression(bench.connection)
-    assert suppression.has_user("user 1001", "acme")
-    assert not suppression.has_user("user 1001", "nova")
-    assert "user 1001" not in (await forget(bench, "1001", products=["shop"])).caps
+    assert suppression.has_user("user acme 1001")
+    assert not suppression.has_user("user nova 1001")
+    assert "user acme 1001" not in (await forget(bench, "1001", products=["shop"])).caps
 
 
 def test_names_of_users_in_caps() -> None:
-    assert cap_names("{A-b}") == ["user {A-b}", "buyeruid {A-b}", "ifa ab", "eid {a-b}"]
-    assert user_name("user 7", "acme") != user_name("user 7", "nova")
-    assert user_name("eid s 7", "acme") == user_name("eid s 7", "nova")
+    everywhere = ["buyeruid {A-b}", "ifa ab", "eid {a-b}"]
+    assert cap_names("{A-b}") == everywhere
+    of = ["user acme {A-b}", "user nova {A-b}"]
+    assert cap_names("{A-b}", ["acme", "nova"]) == of + everywhere
 
 
 # -- self-exclusion -------------------------------------------------------------------------------

@@ -349,6 +349,6 @@ def _request(
         ],
         **({"dooh": {}} if any(quantities.values()) else {"site": {"domain": "news.example"}}),
         "device": {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "USA"}},
-        "user": {"id": user},
+        "user": {"buyeruid": user},
     }
     return json.dumps(document if tmax is None else {**document, "tmax": tmax}).encode()

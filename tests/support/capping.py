@@ -42,8 +42,8 @@ class Capped:
 
 
 def users_of(shard: int, shards: int) -> Iterator[str]:
-    """Users whose caps are in a shard, by the names of bidding/identity.py: `user` and the id."""
-    names = (f"user {number}" for number in count())
+    """Users whose caps are in a shard, by their names at the SSP acme (bidding/identity.py)."""
+    names = (f"user acme {number}" for number in count())
     return (name for name in names if user_shard(user_digest(name), shards) == shard)
 
 

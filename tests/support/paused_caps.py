@@ -34,7 +34,7 @@ def assert_caps_pause(
 
     `number`: of all shards; `request`: a file to write.
     """
-    gone, there = (next(users_of(n, number)).removeprefix("user ") for n in shards)
+    gone, there = (next(users_of(n, number)).removeprefix("user acme ") for n in shards)
     names = (f"capped-{n}" for n in range(1000))
     auctions = (name for name in names if shard_of(name.encode(), number) == shards[1])
     assert capped_answer(port, next(auctions), gone) == "free"

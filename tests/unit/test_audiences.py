@@ -101,7 +101,7 @@ def test_eid_sources_ignore_case(source: str) -> None:
         (named,) = {name for name in cap_names(f"{spelt} Ab") if name.startswith("eid ")}
         assert named == f"eid {source.lower()} Ab"
         user = User(eids=[Eid(source=spelt, uids=[Uid(id="Ab")])])
-        assert recognise(Device(), user) == named
+        assert recognise(Device(), user, "acme") == named
     assert KEY.member("eid", "Ab", source) != KEY.member("eid", "ab", source)
 
 

@@ -64,12 +64,12 @@ def index(*dimensions: str, **members: Any) -> Index:
 EVERYTHING = index(*DIMENSIONS)
 
 
-def query(document: Document, index: Index = EVERYTHING) -> Query:
+def query(document: Document, index: Index = EVERYTHING, family: str = "acme") -> Query:
     """The query of a request with one impression, which is set."""
     made = decode(json.dumps({"id": "a", "imp": [{"id": "1"}], **document}).encode())
     assert made.imp is not None
     lookups = Lookups(Addresses(), RATES, members=members_of_pools())
-    started = index.query(lookups, made, "acme-eu", "acme", 77)
+    started = index.query(lookups, made, f"{family}-eu", family, 77)
     assert started.impression(made.imp[0])
     return started
 
@@ -267,9 +267,25 @@ CAPS = [{"impressions": 1, "seconds": 60}]
 
 def test_users_are_recognised_where_a_campaign_has_caps() -> None:
     person: Document = {"user": {"id": "u"}}
-    assert query(person, index(frequency_caps=CAPS)).user == "user u"
+    assert query(person, index(frequency_caps=CAPS)).user == "user acme u"
     assert query(person, index()).user is None
     assert query({**person, "regs": {"coppa": 1}}, index(frequency_caps=CAPS)).user is None
+
+
+@pytest.mark.parametrize(
+    ("person", "is_one"),
+    [
+        ({"user": {"id": "1001"}}, False),  # an id of the SSP's own
+        ({"user": {"buyeruid": "b"}}, True),
+        ({"device": {"ifa": "4906e7ca-29bd-4bb5-9f73-2f1d47f9b0ab"}}, True),
+        ({"user": {"eids": [{"source": "s.example", "uids": [{"id": "e"}]}]}}, True),
+    ],
+)
+def test_users_of_two_ssps(person: Document, is_one: bool) -> None:
+    capped = index(frequency_caps=CAPS)
+    names = [query(person, capped, family).user for family in ("acme", "nova")]
+    assert None not in names
+    assert (names[0] == names[1]) is is_one
 
 
 def test_look_ups_are_left_out_where_no_campaign_needs_them() -> None:

@@ -1,8 +1,9 @@
 """The user behind a request, for frequency caps (contract 3).
 
 The first id present counts: `user.id`, `user.buyeruid`, `device.ifa`, then an eid. A user's name
-starts with the kind of id, so that ids of different kinds never collide. Overlong ids and
-placeholders count as absent: a placeholder would merge all users of a sender into one.
+starts with the kind of id, so that ids of different kinds never collide; for a `user.id`, which is
+an SSP's own, the SSP's family follows. Overlong ids and placeholders count as absent: a placeholder
+would merge all users of a sender into one.
 """
 
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ from snapbid.bidding.request import Device, Eid, Text, User
 from snapbid.campaigns.persons import folded, is_placeholder
 
 
-def recognise(device: Device, user: User) -> str | None:
-    """Return the user's name (kind and id); None if no id is present or tracking is limited."""
+def recognise(device: Device, user: User, family: str) -> str | None:
+    """Return the name of a user of an SSP's family; None without an id, or if tracking is limited.
+
+    `campaigns.suppression.cap_names` returns the same names.
+    """
     if device.lmt == 1 or device.dnt == 1:
         return None
     if _is_id(user.id):
-        return f"user {user.id}"
+        return f"user {family} {user.id}"
     if _is_id(user.buyeruid):
         return f"buyeruid {user.buyeruid}"
     if _is_id(device.ifa):

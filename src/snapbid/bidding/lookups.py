@@ -239,8 +239,8 @@ class Lookups:
 
     def person(self, request: BidRequest, family: str) -> str | None:
         """Return the user whose frequency caps apply; None if unrecognised or suppressed."""
-        user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER)
-        return None if user is not None and self._suppression.has_user(user, family) else user
+        user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER, family)
+        return None if user is not None and self._suppression.has_user(user) else user
 
     def is_placeholder(self, id: str) -> bool:
         """Return whether an id is a placeholder, such as all zeros, sent in place of a real id."""

@@ -1,7 +1,7 @@
 """The suppression list: persons to forget, stored only as keyed hashes of their ids.
 
 The key belongs to the warehouse. The hashes cover ids in server events (`event_name`), and users as
-frequency caps name them (`user_name`). The same user id in two products, or in two families of
+frequency caps name them (`cap_names`). The same user id in two products, or in two families of
 SSPs, denotes two persons. A device id, a click id, or the hash of an email address or phone number
 identifies the same person everywhere.
 """
@@ -29,9 +29,9 @@ class Suppression(msgspec.Struct, frozen=True):
     key: bytes = b""
     hashes: frozenset[bytes] = frozenset()
 
-    def has_user(self, user: str, family: str) -> bool:
-        """Return whether a user in bid requests of an SSP's family is suppressed."""
-        return self._has(user_name(user, family))
+    def has_user(self, user: str) -> bool:
+        """Return whether a user in bid requests is suppressed, by the name in frequency caps."""
+        return self._has(user)
 
     def has_id(self, product: str, identifies: Identifies | None, id: str) -> bool:
         """Return whether an id of a product's event is suppressed; see `event_names`."""
@@ -46,21 +46,15 @@ def hash_of(key: bytes, name: str) -> bytes:
     return hmac.digest(key, name.encode(errors="surrogatepass"), "sha256")[:16]
 
 
-def cap_names(id: str, *, is_users: bool = True) -> list[str]:
-    """Return the names that an id may have in frequency caps.
+def cap_names(id: str, families: Iterable[str] = ()) -> list[str]:
+    """Return the names that an id may have in frequency caps; as a `user.id`, in these families.
 
-    An eid is given as `SOURCE ID`, the source in any letter case. `is_users`: the id may be a
-    `user.id`.
+    An eid is given as `SOURCE ID`, the source in any letter case.
     """
-    users = [f"user {id}"] if is_users else []
+    users = [f"user {family} {id}" for family in families]
     source, space, rest = id.partition(" ")
     eid = f"eid {source.lower()}{space}{rest}"
     return [*users, f"buyeruid {id}", f"ifa {folded(id)}", eid]
-
-
-def user_name(user: str, family: str) -> str:
-    """Return a user's name in frequency caps; for a `user.id`, it includes the SSP's family."""
-    return f"{family}\0{user}" if user.startswith("user ") else user
 
 
 def event_name(id: str, product: str = "") -> str:

@@ -261,18 +261,36 @@ class EventDrain:
                     for row in stored
                 )
         if letters:
-            new = await events.dead_letter(connection, letters)
-            self._dead.inc(new)
-            logger.error(
-                "dead-lettered %(events)d events: %(reasons)s; see the table event_dead_letters",
-                {
-                    "events": len(letters),
-                    "reasons": ", ".join(sorted({letter.reason for letter in letters})),
-                },
-            )
+            await self._dead_letter(connection, letters)
         if queued:
             self._lag.observe(max(0.0, self._clock() - queued[0].received_at_ms / 1000))
         return len(queued), unstored
+
+    async def _dead_letter(
+        self, connection: asyncpg.Connection, letters: Sequence[DeadLetter]
+    ) -> None:
+        """Keep events that could not be stored, but none of a forgotten person."""
+        async with connection.transaction():
+            await self._hold_erasure(connection)
+            kept = [
+                each
+                for each in letters
+                if not forgetting.is_letter_of(each.payload, self._suppression)
+            ]
+            self._dead.inc(await events.dead_letter(connection, kept))
+        if kept:
+            logger.error(
+                "dead-lettered %(events)d events: %(reasons)s; see the table event_dead_letters",
+                {
+                    "events": len(kept),
+                    "reasons": ", ".join(sorted({letter.reason for letter in kept})),
+                },
+            )
+        if dropped := len(letters) - len(kept):
+            logger.error(
+                "dropped %(events)d events of forgotten persons, which could not be stored",
+                {"events": dropped},
+            )
 
     def _row(self, event: Queued, letters: list[DeadLetter]) -> EventRow | None:
         try:
@@ -289,17 +307,21 @@ class EventDrain:
         Return all events, and the originals of emptied events by id. Keeps `forget` from running
         until the transaction ends.
         """
+        await self._hold_erasure(connection)
+        if not self._suppression.hashes:
+            return list(rows), {}
+        theirs = {row.event_id: row for row in rows if forgetting.is_of(row, self._suppression)}
+        known = [forgetting.emptied(row) if row.event_id in theirs else row for row in rows]
+        return known, theirs
+
+    async def _hold_erasure(self, connection: asyncpg.Connection) -> None:
+        """Keep `forget` from running until the transaction ends; read whom it has forgotten."""
         await persons.hold_erasure(connection)
         mark = await persons.fetch_mark(connection)
         if mark != self._suppression_mark:
             self._suppression = await persons.fetch_suppression(connection)
             self._suppression_mark = mark
             self._persons = PersonKey(self._suppression.key)
-        if not self._suppression.hashes:
-            return list(rows), {}
-        theirs = {row.event_id: row for row in rows if forgetting.is_of(row, self._suppression)}
-        known = [forgetting.emptied(row) if row.event_id in theirs else row for row in rows]
-        return known, theirs
 
     async def _store(
         self,

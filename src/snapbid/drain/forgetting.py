@@ -27,7 +27,6 @@ from snapbid.campaigns.suppression import (
     hash_of,
     is_unique,
     spellings,
-    user_name,
 )
 from snapbid.events.personal import ids_in
 from snapbid.queues import queue
@@ -162,11 +161,26 @@ def _sought(ids: Iterable[str]) -> tuple[list[str], list[str]]:
 def _letter_names(letter: persons.Letter, wanted: Collection[str]) -> bool:
     """Return whether a dead letter has one of the ids, or cannot be read."""
     try:
-        read = queue.decode(letter.payload)
-        documents = [msgspec.json.decode(envelope) for _, envelope in read.events]
-        return any(_names(read.product, _ids_of(document), wanted) for document in documents)
+        product, ids = _ids_in(letter.payload)
+        return bool(_names(product, ids, wanted))
     except (msgspec.DecodeError, AttributeError):
         return True
+
+
+def is_letter_of(payload: bytes, suppression: Suppression) -> bool:
+    """Return whether an id in a dead letter identifies a forgotten person; not if unreadable."""
+    try:
+        product, ids = _ids_in(payload)
+    except (msgspec.DecodeError, AttributeError):
+        return False
+    return any(suppression.has_id(product, *id) for id in ids)
+
+
+def _ids_in(payload: bytes) -> tuple[str, list[Id]]:
+    """Return the product of queued events, and the ids in them; raises if they are unreadable."""
+    read = queue.decode(payload)
+    documents = [msgspec.json.decode(envelope) for _, envelope in read.events]
+    return read.product, [id for document in documents for id in _ids_of(document)]
 
 
 def _ids_of(document: dict[str, Any]) -> Iterator[Id]:
@@ -267,17 +281,18 @@ async def forget(
     wanted = _event_names(where)
     matches = [match for match in matches if match.names & wanted]
     users, members = _hashes(key, where)
+    in_caps = _in_caps(where)
     excluded = await audiences.count_excluded(connection, users, members)
     others = {match.user for match in matches if match.user is not None}
     if not consents:
         _require_consent(others, asked.ids, excluded)
     await persons.suppress(
-        connection, {hash_of(secret, name) for name in wanted | _cap_names(where)}, members
+        connection, {hash_of(secret, name) for name in wanted.union(in_caps)}, members
     )
     removed = await _erase(connection, asked.ids, wanted, matches, users)
     removed["persons"] = await audiences.erase(connection, users, members)
     places = sorted({str(place) for each in where.values() for place in each})
-    return Forgotten(removed, places, len(others), excluded, _in_caps(where))
+    return Forgotten(removed, places, len(others), excluded, in_caps)
 
 
 def _event_names(where: Mapping[str, Iterable[Place]]) -> set[str]:
@@ -302,25 +317,13 @@ def _hashes(key: PersonKey, where: Mapping[str, Iterable[Place]]) -> tuple[set[i
 
 
 def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
-    """Return the names that users with these ids may have in frequency caps.
-
-    The names do not include the family of the SSP (`user_name` adds it).
-    """
+    """Return the names that users with these ids may have in frequency caps."""
     return sorted(
         name
         for id, places in where.items()
         for spelt in spellings([id])
-        for name in cap_names(spelt, is_users=any(place.kind == "ssp" for place in places))
+        for name in cap_names(spelt, [place.name for place in places if place.kind == "ssp"])
     )
-
-
-def _cap_names(where: Mapping[str, Iterable[Place]]) -> set[str]:
-    return {
-        user_name(name, place.name)
-        for id, places in where.items()
-        for place in [*places, Place("", "")]
-        for name in _in_caps({id: [place]})
-    }
 
 
 def _require_consent(users: Collection[tuple[str, str]], ids: Sequence[str], excluded: int) -> None:

@@ -60,7 +60,7 @@ def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
         return "user data is withheld"
     if device.lmt == 1 or device.dnt == 1:
         return "device.lmt or device.dnt is 1"
-    if recognise(device, request.user or User()) is not None:
+    if recognise(device, request.user or User(), "") is not None:
         return "the user was forgotten (snapbid forget)"
     return "no user.id, user.buyeruid, device.ifa or eid"
 

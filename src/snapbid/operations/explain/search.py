@@ -37,11 +37,8 @@ class Search:
         ssp, canonical, now_ms, lookups, *_ = situation
         self._rivals = situation.rivals
         self.query = index.query(lookups, request, ssp, canonical, now_ms)
-
-    @property
-    def user(self) -> str | None:
-        """The user recognised for frequency caps; None if no user is recognised."""
-        return self.query.user
+        # The query recognises the user only for campaigns with frequency caps.
+        self.user = None if situation.withheld else lookups.person(request, canonical)
 
     def impression(self, imp: Imp) -> bool:
         """Start searching for this impression; return False if its floor cannot be converted."""
