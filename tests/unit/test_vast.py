@@ -5,6 +5,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from support.vast import inline, overlay, wrapper
 
@@ -231,11 +232,25 @@ def test_warnings_are_bounded() -> None:
     assert warnings[-1] == f"and {5_000 - vast.MAX_WARNINGS} more in the same document"
 
 
-def test_an_ad_that_does_not_play_is_refused_whichever_it_is() -> None:
+def test_an_ad_of_nothing_keeps_players_from_the_others() -> None:
     text = inline("3.0", FILE)
     line = text.replace("</VAST>", "\n<Ad/></VAST>")
     said = "must have one <InLine> or <Wrapper> in <Ad>, found none, line 2 of the text"
     assert refused(line) == said
+
+
+def test_ads_that_are_not_played_add_no_facts() -> None:
+    one = inline("3.0", FILE)
+    ad = one[one.index("<Ad ") : one.index("</VAST>")]
+    file = FILE.replace("video/mp4", "video/webm").replace(" bit", ' apiFramework="VPAID" bit')
+    other = ad.replace(FILE, file).replace("<Linear>", '<Linear skipoffset="00:00:05">')
+    wrapped = wrapper("3.0")[len('<VAST version="3.0">') : -len("</VAST>")]
+    for unplayed in (other, other.replace("<Duration>00:00:15</Duration>", ""), wrapped):
+        both = read(one.replace(ad, ad + unplayed))
+        assert msgspec.structs.replace(both, warnings=()) == read(one)
+        pod = ad.replace("<Ad ", '<Ad sequence="1" ')
+        behind = read(one.replace(ad, unplayed + pod))
+        assert msgspec.structs.replace(behind, warnings=()) == read(one)
 
 
 # -- what means harm ------------------------------------------------------------------------------
