@@ -97,6 +97,7 @@ def test_malformed_durations(written: str) -> None:
         ({"apiFramework": "vpaid", "type": "application/x-shockwave-flash"},
          {"api": 1, "mime": "application/x-shockwave-flash"}),
         ({"apiFramework": "FlashVars"}, {}),
+        ({"apiFramework": "Not VPAID"}, {}),
     ],
 )  # fmt: skip
 def test_media_files(attributes: dict[str, Any], file: dict[str, Any]) -> None:
@@ -108,6 +109,36 @@ def test_media_files(attributes: dict[str, Any], file: dict[str, Any]) -> None:
         **{name: getattr(MP4, name) for name in MediaFile.__struct_fields__},
         **file,
     }
+
+
+@pytest.mark.parametrize(
+    ("mime", "framework", "api"),
+    [
+        ("video/mp4", None, None),
+        ("video/mp4", "VPAID", 2),
+        ("application/x-shockwave-flash", "VPAID", 1),
+        *(("application/javascript", name, 2) for name in (
+            *("VPAID", "vpaid", " VPAID ", "VPAID2", "VPAID 2.0", "VPAID_2_0", "vpaid-2.0"),
+            *(None, "", "FlashVars", "VPAID JS"))),
+        *(("application/x-shockwave-flash", name, 1) for name in (
+            *("VPAID 1.0", "vpaid_1_1", "VPAID/1"), *(None, " ", "clickTAG"))),
+        ("application/x-shockwave-flash", "VPAID 2.0", 2),
+        ("application/javascript", "VPAID 1.0", 1),
+        ("application/x-javascript", None, 2),
+        ("text/javascript", None, 2),
+        ("Text/JavaScript; charset=utf-8", None, 2),
+        ("text/html", "SIMID", 8),
+        ("application/javascript", "SIMID", 8),
+        ("image/png", None, None),
+    ],
+)  # fmt: skip
+def test_a_file_that_players_run_needs_an_api(
+    mime: str, framework: str | None, api: int | None
+) -> None:
+    stated = "" if framework is None else f' apiFramework="{framework}"'
+    vast = read(inline("3.0", FILE.replace(' type="video/mp4"', f' type="{mime}"{stated}')))
+    assert vast.apis == (() if api is None else (api,))
+    assert vast.skippable is (False if api is None else None)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import msgspec
 
 from snapbid.campaigns.value_rules import MAX_ADM_BYTES
 from snapbid.campaigns.vast_form import UNCOUNTED, Node, Remark, remarks
+from snapbid.campaigns.vocabulary import media_type
 
 MAX_DEPTH: Final = 100
 MAX_WARNINGS: Final = 100
@@ -38,6 +39,19 @@ _TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(\.\d{1,9})?", re.ASCII
 _USUAL_TIME: Final = re.compile(r"\d\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?", re.ASCII)
 _SECONDS: Final = re.compile(r"\d{1,5}(?:\.\d{1,9})?", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_VPAID: Final = re.compile(r"VPAID\D*([12])?")  # and the version, as in "VPAID 2.0"
+_CODE: Final = {  # types that players run rather than play, and the API framework that runs them
+    "application/javascript": VPAID_2,
+    "application/x-javascript": VPAID_2,
+    "text/javascript": VPAID_2,
+    "application/x-shockwave-flash": VPAID_1,
+}
+_MANIFESTS: Final = (
+    "application/x-mpegurl",
+    "application/vnd.apple.mpegurl",
+    "application/dash+xml",
+    "application/vnd.ms-sstr+xml",
+)
 _DELIVERY: Final = {"streaming": STREAMING, "progressive": PROGRESSIVE}
 _RATES: Final[tuple[str, ...]] = ("bitrate", "minBitrate", "maxBitrate")
 _RESOURCES: Final = ("StaticResource", "IFrameResource", "HTMLResource")
@@ -355,8 +369,24 @@ class _VastReader:
             h,
             rates.get("bitrate") or rates.get("maxBitrate"),
             (min(rates.values()), max(rates.values())) if rates else None,
-            _framework(node, mime),
+            self._api(node, mime),
         )
+
+    def _api(self, node: Node, mime: str) -> int | None:
+        """Return the API framework that a media file needs: the stated one, or VPAID for code."""
+        api = _framework(node, mime)
+        if api is not None:
+            return api
+        name = media_type(mime)
+        if (api := _CODE.get(name)) is not None:
+            found = _found(node, "apiFramework")
+            self._warn(
+                f'<MediaFile> must have apiFramework="VPAID" for {name}, found {found}', node
+            )
+        elif not (name.startswith(("video/", "audio/")) or name in _MANIFESTS):
+            rule = "<MediaFile> must have a type of video, audio or a streaming manifest"
+            self._warn(f"{rule}, such as video/mp4, found {_found(node, 'type')}", node)
+        return api
 
     def _integer(self, node: Node, name: str, unit: str) -> int | None:
         """Read a positive integer attribute; None if it is missing, malformed or not positive."""
@@ -402,7 +432,9 @@ def _has_address(wrapper: Node) -> bool:
 
 def _framework(node: Node, mime: str) -> int | None:
     name = node.attributes.get("apiFramework", "").strip().upper()
-    if name == "VPAID":
+    if (vpaid := _VPAID.match(name)) is not None:
+        if vpaid[1]:
+            return int(vpaid[1])
         return VPAID_1 if "shockwave" in mime or "flash" in mime else VPAID_2
     return SIMID if name == "SIMID" else None
 
