@@ -122,7 +122,7 @@ def test_native_response_in_adm_reads_like_the_native_object() -> None:
         "images": [{"type": 3, "url": "https://cdn.example/m.jpg", "w": 300, "h": 250}],
         "data": {"2": "d"},
         "video": "<VAST/>",
-        "link": {"url": "https://shop.example/"},
+        "link": {"url": "https://shop.example/", "fallback": "x"},
         "imptrackers": ["https://shop.example/i"],
         "eventtrackers": [{"event": 1, "method": 1, "url": "https://shop.example/e"}],
         "privacy": "https://shop.example/p",

@@ -58,7 +58,10 @@ def facts_of(markup: str) -> Document:
     if areas and max(areas) > 0:
         largest = areas[max(areas)]
         said["w"], said["h"] = int(largest.get("width", 0)), int(largest.get("height", 0))
-    needs_vpaid = bool(files) and all(file.get("apiFramework") == "VPAID" for file in files)
+    needs_vpaid = bool(files) and all(
+        file.get("apiFramework") == "VPAID" or file.get("type") == "application/javascript"
+        for file in files
+    )
     said["apis"] = [2] if needs_vpaid else []
     offset = linear.get("skipoffset") is not None
     said["skippable"] = True if offset else None if needs_vpaid else False

@@ -5,6 +5,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from support.vast import inline, overlay, wrapper
 
@@ -96,6 +97,7 @@ def test_malformed_durations(written: str) -> None:
         ({"apiFramework": "vpaid", "type": "application/x-shockwave-flash"},
          {"api": 1, "mime": "application/x-shockwave-flash"}),
         ({"apiFramework": "FlashVars"}, {}),
+        ({"apiFramework": "Not VPAID"}, {}),
     ],
 )  # fmt: skip
 def test_media_files(attributes: dict[str, Any], file: dict[str, Any]) -> None:
@@ -107,6 +109,36 @@ def test_media_files(attributes: dict[str, Any], file: dict[str, Any]) -> None:
         **{name: getattr(MP4, name) for name in MediaFile.__struct_fields__},
         **file,
     }
+
+
+@pytest.mark.parametrize(
+    ("mime", "framework", "api"),
+    [
+        ("video/mp4", None, None),
+        ("video/mp4", "VPAID", 2),
+        ("application/x-shockwave-flash", "VPAID", 1),
+        *(("application/javascript", name, 2) for name in (
+            *("VPAID", "vpaid", " VPAID ", "VPAID2", "VPAID 2.0", "VPAID_2_0", "vpaid-2.0"),
+            *(None, "", "FlashVars", "VPAID JS"))),
+        *(("application/x-shockwave-flash", name, 1) for name in (
+            *("VPAID 1.0", "vpaid_1_1", "VPAID/1"), *(None, " ", "clickTAG"))),
+        ("application/x-shockwave-flash", "VPAID 2.0", 2),
+        ("application/javascript", "VPAID 1.0", 1),
+        ("application/x-javascript", None, 2),
+        ("text/javascript", None, 2),
+        ("Text/JavaScript; charset=utf-8", None, 2),
+        ("text/html", "SIMID", 8),
+        ("application/javascript", "SIMID", 8),
+        ("image/png", None, None),
+    ],
+)  # fmt: skip
+def test_a_file_that_players_run_needs_an_api(
+    mime: str, framework: str | None, api: int | None
+) -> None:
+    stated = "" if framework is None else f' apiFramework="{framework}"'
+    vast = read(inline("3.0", FILE.replace(' type="video/mp4"', f' type="{mime}"{stated}')))
+    assert vast.apis == (() if api is None else (api,))
+    assert vast.skippable is (False if api is None else None)
 
 
 @pytest.mark.parametrize(
@@ -231,11 +263,25 @@ def test_warnings_are_bounded() -> None:
     assert warnings[-1] == f"and {5_000 - vast.MAX_WARNINGS} more in the same document"
 
 
-def test_an_ad_that_does_not_play_is_refused_whichever_it_is() -> None:
+def test_an_ad_of_nothing_keeps_players_from_the_others() -> None:
     text = inline("3.0", FILE)
     line = text.replace("</VAST>", "\n<Ad/></VAST>")
     said = "must have one <InLine> or <Wrapper> in <Ad>, found none, line 2 of the text"
     assert refused(line) == said
+
+
+def test_ads_that_are_not_played_add_no_facts() -> None:
+    one = inline("3.0", FILE)
+    ad = one[one.index("<Ad ") : one.index("</VAST>")]
+    file = FILE.replace("video/mp4", "video/webm").replace(" bit", ' apiFramework="VPAID" bit')
+    other = ad.replace(FILE, file).replace("<Linear>", '<Linear skipoffset="00:00:05">')
+    wrapped = wrapper("3.0")[len('<VAST version="3.0">') : -len("</VAST>")]
+    for unplayed in (other, other.replace("<Duration>00:00:15</Duration>", ""), wrapped):
+        both = read(one.replace(ad, ad + unplayed))
+        assert msgspec.structs.replace(both, warnings=()) == read(one)
+        pod = ad.replace("<Ad ", '<Ad sequence="1" ')
+        behind = read(one.replace(ad, unplayed + pod))
+        assert msgspec.structs.replace(behind, warnings=()) == read(one)
 
 
 # -- what means harm ------------------------------------------------------------------------------

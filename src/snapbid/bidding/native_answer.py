@@ -43,6 +43,8 @@ def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
     link: Answered = {"url": ad.link.url}
     if ad.link.clicktrackers:
         link["clicktrackers"] = ad.link.clicktrackers
+    if ad.link.fallback is not None:
+        link["fallback"] = ad.link.fallback
     answer: Answered = {"ver": asked.version, "assets": assets, "link": link}
     impressions = list(ad.imptrackers)
     trackers = []

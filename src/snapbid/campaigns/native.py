@@ -25,10 +25,11 @@ class NativeImage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class NativeLink(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A click's destination and trackers."""
+    """A click's destination and trackers; `fallback` is for devices that cannot open `url`."""
 
     url: str
     clicktrackers: tuple[str, ...] = ()
+    fallback: str | None = None
 
 
 class NativeTracker(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -1,17 +1,20 @@
 """The rules of a native creative (contract 2, "Creative").
 
 The assets are in a `native` object or, as a native response, in `adm` (Native 1.0 to 1.2, wrapped
-in `native` or not). A response is converted to such an object and checked by the same rules.
+in `native` or not). A response is converted to such an object and checked by the same rules. It is
+read as renderers do: numbers count as text and the reverse, and what is empty or has no place in a
+`native` object is dropped, with a warning.
 """
 
 import json
 import re
+from decimal import Decimal
 from html import unescape
 from typing import Any, Final
 
 from snapbid.campaigns.native import NativeAd, NativeImage, NativeLink, NativeTracker
 from snapbid.campaigns.rules import Fields, Mistakes, Path, list_of, object_of, report, shown, warn
-from snapbid.campaigns.value_rules import MAX_ADM_BYTES, MAX_URL, integer, markup
+from snapbid.campaigns.value_rules import MAX_ADM_BYTES, MAX_URL, integer, integral, markup
 from snapbid.campaigns.vast_facts import is_address
 from snapbid.campaigns.vocabulary import size
 
@@ -88,7 +91,7 @@ NATIVE: Final = object_of(
         "data": _check_data,
         "video": markup(MAX_ADM_BYTES, "VAST"),
         "link": object_of(
-            {"url": _URL, "clicktrackers": _URLS}, NativeLink, required=("url",)
+            {"url": _URL, "clicktrackers": _URLS, "fallback": _URL}, NativeLink, required=("url",)
         ),
         "imptrackers": _URLS,
         "eventtrackers": list_of(
@@ -107,10 +110,18 @@ NATIVE: Final = object_of(
 )  # fmt: skip
 
 
+def decode_response(text: str) -> Any:
+    """Decode a native response, with exact numbers. Raises ValueError or RecursionError."""
+    try:
+        return json.loads(text.removeprefix("\ufeff"), parse_float=Decimal)
+    except ArithmeticError:
+        raise ValueError("a number has too many digits") from None
+
+
 def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
     """Parse a native response; if it has mistakes, report them and return None."""
     try:
-        response = json.loads(text)
+        response = decode_response(text)
     except ValueError as error:
         report(mistakes, at, f"must be a native response in JSON: {error}")
         return None
@@ -118,7 +129,7 @@ def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
         report(mistakes, at, "must be a native response in JSON, found one nested too deeply")
         return None
     if isinstance(response, dict) and isinstance(response.get("native"), dict):
-        response = response["native"]
+        response = _only(response, ("native",), at, mistakes)["native"]
     if not isinstance(response, dict) or not isinstance(response.get("assets"), list):
         report(mistakes, at, "must be a native response, an object with assets")
         return None
@@ -130,37 +141,78 @@ def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
 
 def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
     """Convert a response to a `native` object."""
-    document: Fields = {name: response[name] for name in _SAME if response.get(name) is not None}
-    if isinstance(document.get("link"), dict):
-        document["link"] = _only(document["link"], ("url", "clicktrackers"))
-    if isinstance(document.get("eventtrackers"), list):
-        document["eventtrackers"] = [
-            _only(tracker, ("event", "method", "url")) for tracker in document["eventtrackers"]
-        ]
+    document: Fields = _only(response, _SAME, at, mistakes, used=("ver", "assets", "jstracker"))
+    if "link" in document:
+        place: Path = (at, "link")
+        link = _only(document["link"], ("url", "clicktrackers", "fallback"), place, mistakes)
+        document["link"] = link
+        if isinstance(link, dict):
+            _drop_empty(link, "clicktrackers", place, mistakes)
+    _drop_empty(document, "imptrackers", at, mistakes)
+    if isinstance(trackers := document.get("eventtrackers"), list):
+        document["eventtrackers"] = _trackers(trackers, (at, "eventtrackers"), mistakes)
     if response.get("jstracker"):
         _add_script(document, response["jstracker"], (at, "jstracker"), mistakes)
     images: list[Any] = []
     data: Fields = {}
     for index, asset in enumerate(response["assets"]):
-        place: Path = ((at, "assets"), index)
-        asset = asset if isinstance(asset, dict) else {}
-        if isinstance(title := asset.get("title"), dict):
-            _add(document, "title", title.get("text"), place, mistakes)
-        elif isinstance(image := asset.get("img"), dict):
-            if image.get("type") is None:
-                report(mistakes, ((place, "img"), "type"), _add_type(image))
-            images.append({"type": ICON} | _only(image, ("type", "url", "w", "h")))
-        elif isinstance(datum := asset.get("data"), dict):
-            if datum.get("type") is None:
-                report(mistakes, ((place, "data"), "type"), _add_data_type(datum))
-                data.setdefault("1", datum.get("value"))
+        place = ((at, "assets"), index)
+        kind, fields = _asset(asset, place, mistakes)
+        if kind == "title":
+            _add(document, "title", _text(fields["text"]), place, mistakes)
+        elif kind == "img":
+            images.append(_image(fields, (place, "img"), mistakes))
+        elif kind == "data":
+            text = _text(fields["value"])
+            if "type" in fields:
+                _add(data, str(_number(fields["type"])), text, place, mistakes)
             else:
-                _add(data, str(datum["type"]), datum.get("value"), place, mistakes)
-        elif isinstance(video := asset.get("video"), dict):
-            _add(document, "video", video.get("vasttag"), place, mistakes)
-        else:
-            report(mistakes, place, "must have a title, img, data or video")
+                report(mistakes, ((place, "data"), "type"), _add_data_type(fields))
+                data.setdefault("1", text)
+        elif kind == "video":
+            _add(document, "video", fields["vasttag"], place, mistakes)
     return document | ({"images": images} if images else {}) | ({"data": data} if data else {})
+
+
+def _asset(asset: Any, at: Path, mistakes: Mistakes) -> tuple[str, Fields]:
+    """Return an asset's kind, and its fields of this kind; `""` for an asset without content."""
+    stated = asset if isinstance(asset, dict) else {}
+    kind = next((kind for kind in _KINDS if isinstance(stated.get(kind), dict)), "")
+    if not kind:
+        warn(mistakes, at, "is dropped because it has no title, img, data or video")
+        return "", {}
+    names = _KINDS[kind]
+    if stated[kind].get(names[0]) in _EMPTY:
+        warn(mistakes, at, f"is dropped because it has no {kind}.{names[0]}")
+        return "", {}
+    _only(stated, (kind,), at, mistakes, used=("id", "required"))
+    return kind, _only(stated[kind], names, (at, kind), mistakes, used=("len",))
+
+
+def _image(image: Fields, at: Path, mistakes: Mistakes) -> Fields:
+    if "type" not in image:
+        report(mistakes, (at, "type"), _add_type(image))
+    image = {"type": ICON} | _with_numbers(image)
+    for side in ("w", "h"):
+        length = image.get(side)
+        if length is not None and not (type(length) is int and length > 0):
+            rule = f"is dropped because it is no number of pixels: {shown(length)}"
+            warn(mistakes, (at, side), rule)
+            del image[side]
+    return image
+
+
+def _trackers(trackers: list[Any], at: Path, mistakes: Mistakes) -> list[Any]:
+    """Convert event trackers; those without a URL are dropped with a warning."""
+    kept = []
+    for index, tracker in enumerate(trackers):
+        place: Path = (at, index)
+        if tracker in _EMPTY or (isinstance(tracker, dict) and tracker.get("url") in _EMPTY):
+            warn(mistakes, place, "is dropped because it has no url")
+            continue
+        fields = _only(tracker, ("event", "method", "url"), place, mistakes)
+        kept.append(_with_numbers(fields) if isinstance(fields, dict) else fields)
+    return kept
 
 
 def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> None:
@@ -195,11 +247,59 @@ _SOURCE: Final = re.compile(r"\ssrc\s*=\s*[\"']?([^\"'\s]+)", re.IGNORECASE)
 _SAME: Final = ("link", "imptrackers", "eventtrackers", "privacy")
 
 
-def _only(value: Any, names: tuple[str, ...]) -> Any:
-    """Keep only the named fields of an object, dropping others such as `ext`."""
+_KINDS: Final = {
+    "title": ("text",),
+    "img": ("url", "type", "w", "h"),
+    "data": ("value", "type"),
+    "video": ("vasttag",),
+}
+"""The fields of an asset by its kind, its content first."""
+_EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
+_DIGITS: Final = re.compile(r"\d{1,10}", re.ASCII)
+
+
+def _only(
+    value: Any, names: tuple[str, ...], at: Path, mistakes: Mistakes, *, used: tuple[str, ...] = ()
+) -> Any:
+    """Keep only the named fields of an object, without those that are empty.
+
+    Warns of each other field that is dropped, unless it is `used` elsewhere.
+    """
     if not isinstance(value, dict):
         return value
-    return {name: value[name] for name in names if value.get(name) is not None}
+    for name, field in value.items():
+        if name in names and field == "":
+            warn(mistakes, (at, name), "is dropped because it is empty")
+        elif name not in (*names, *used) and field not in _EMPTY:
+            warn(mistakes, (at, name), "is dropped because the bidder does not send it")
+    return {name: value[name] for name in names if value.get(name) not in (None, "")}
+
+
+def _drop_empty(fields: Fields, name: str, at: Path, mistakes: Mistakes) -> None:
+    """Drop the empty entries of a list, with a warning for each."""
+    if not isinstance(entries := fields.get(name), list):
+        return
+    for index, entry in enumerate(entries):
+        if entry in _EMPTY:
+            warn(mistakes, ((at, name), index), "is dropped because it is empty")
+    fields[name] = [entry for entry in entries if entry not in _EMPTY]
+
+
+def _number(value: Any) -> Any:
+    """Return the integer that a value stands for, such as 300 for `"300"`; else the value."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
+        return int(value)
+    return integral(value)
+
+
+def _with_numbers(fields: Fields) -> Fields:
+    return {name: value if name == "url" else _number(value) for name, value in fields.items()}
+
+
+def _text(value: Any) -> Any:
+    """Return the text of a number, such as `"4.5"` for 4.5; else the value."""
+    is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+    return str(value) if is_number else value
 
 
 def _add(document: Fields, name: str, value: Any, at: Path, mistakes: Mistakes) -> None:

@@ -200,6 +200,8 @@ def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mist
 def _texts(native: NativeAd) -> Iterator[tuple[str, str, bool]]:
     """Yield path, text and whether it is a URL to load, for each text except the video's VAST."""
     yield "link.url", native.link.url, False
+    if native.link.fallback is not None:
+        yield "link.fallback", native.link.fallback, False
     for index, url in enumerate(native.link.clicktrackers):
         yield f"link.clicktrackers[{index}]", url, True
     for index, url in enumerate(native.imptrackers):

@@ -1,12 +1,12 @@
 """The review of a campaign: what its markup shows, its macros, and whether it can ever bid."""
 
-import json
 from collections.abc import Container, Iterator
 from typing import Any, Final, NamedTuple
 
 from snapbid.campaigns.campaign import Campaign, Creative, Values
 from snapbid.campaigns.markup import Language, MacroPlace, macro_places
 from snapbid.campaigns.native import NativeAd
+from snapbid.campaigns.native_rules import decode_response
 from snapbid.campaigns.rules import Path, path_text
 from snapbid.campaigns.vast import VastError
 from snapbid.campaigns.vast_facts import facts_of, known
@@ -140,7 +140,7 @@ def _texts(creative: dict[str, Any]) -> Iterator[tuple[Path, str, Language]]:
 
 def _decoded(text: str) -> Any:
     try:
-        return json.loads(text)
+        return decode_response(text)
     except (ValueError, RecursionError):
         return None
 

@@ -1,10 +1,10 @@
 """Reader of VAST and its media (VAST 2, 3 and 4, inline and wrappers).
 
 A document is refused if it is not VAST or no player plays it: text that is not XML, a different
-root or version, no ad, an ad without exactly one of `InLine` and `Wrapper`, a wrapper without a
-URL, an inline ad without media. Any other deviation from VAST only causes a warning (`vast_form`),
-with its line. Elements are matched by their names as written, regardless of namespace, as players
-do.
+root or version, no ad, an ad without `InLine` and `Wrapper`; and of the ads that are played, one
+with both, a wrapper without a URL, an inline ad without media. Any other deviation from VAST only
+causes a warning (`vast_form`), with its line. Elements are matched by their names as written,
+regardless of namespace, as players do.
 
 The parser is expat, hardened against hostile documents: a document type declaration is refused
 before parsing, so there are no entities but XML's own five; size and depth are bounded. Macros such
@@ -19,6 +19,7 @@ import msgspec
 
 from snapbid.campaigns.value_rules import MAX_ADM_BYTES
 from snapbid.campaigns.vast_form import UNCOUNTED, Node, Remark, remarks
+from snapbid.campaigns.vocabulary import media_type
 
 MAX_DEPTH: Final = 100
 MAX_WARNINGS: Final = 100
@@ -27,11 +28,30 @@ VPAID_1, VPAID_2, SIMID = 1, 2, 8  # AdCOM's API frameworks
 MAX_KBPS: Final = 100_000  # of a media file; a higher rate must be in bit/s
 
 _SUPPORTED: Final = "must be VAST 2.0 to 4.3 or the URL of a VAST document"
+_ONE_KIND: Final = "must have one <InLine> or <Wrapper> in <Ad>"
+_NO_ADDRESS: Final = "must have an address in <VASTAdTagURI> of <Wrapper>"
+_NO_MEDIA: Final = (
+    "must have a <MediaFile> with an address and a type, or a <NonLinear> with a resource,"
+    " in <InLine>"
+)
 _DOCTYPE: Final = re.compile(r"\ufeff?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
 _TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(\.\d{1,9})?", re.ASCII)
 _USUAL_TIME: Final = re.compile(r"\d\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?", re.ASCII)
 _SECONDS: Final = re.compile(r"\d{1,5}(?:\.\d{1,9})?", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_VPAID: Final = re.compile(r"VPAID\D*([12])?")  # and the version, as in "VPAID 2.0"
+_CODE: Final = {  # types that players run rather than play, and the API framework that runs them
+    "application/javascript": VPAID_2,
+    "application/x-javascript": VPAID_2,
+    "text/javascript": VPAID_2,
+    "application/x-shockwave-flash": VPAID_1,
+}
+_MANIFESTS: Final = (
+    "application/x-mpegurl",
+    "application/vnd.apple.mpegurl",
+    "application/dash+xml",
+    "application/vnd.ms-sstr+xml",
+)
 _DELIVERY: Final = {"streaming": STREAMING, "progressive": PROGRESSIVE}
 _RATES: Final[tuple[str, ...]] = ("bitrate", "minBitrate", "maxBitrate")
 _RESOURCES: Final = ("StaticResource", "IFrameResource", "HTMLResource")
@@ -153,13 +173,19 @@ class _Builder:
 
 
 class _Ad:
-    """The facts about one ad of a document."""
+    """The facts about one ad of a document.
 
-    __slots__ = ("files", "is_in_pod", "is_wrapper", "overlays", "seconds", "skip_offset")
+    `fault`: why no player plays the ad; `untimed`: why its duration is unknown.
+    """
 
-    def __init__(self, *, is_in_pod: bool) -> None:
+    __slots__ = ("fault", "files", "is_in_pod", "is_wrapper", "overlays", "seconds", "skip_offset",
+                 "untimed")  # fmt: skip
+
+    def __init__(self, *, is_in_pod: bool, is_wrapper: bool) -> None:
         self.is_in_pod = is_in_pod
-        self.is_wrapper = False
+        self.is_wrapper = is_wrapper
+        self.fault: Remark | None = None
+        self.untimed: Remark | None = None
         self.skip_offset = False
         self.seconds = 0.0
         self.files: list[MediaFile] = []
@@ -184,7 +210,6 @@ class _VastReader:
     def __init__(self, root: Node) -> None:
         self._root = root
         self._warnings: list[Remark] = []
-        self._untimed: Remark | None = None
 
     def result(self) -> Vast:
         """Return the facts about the ads that a player plays. Raises VastError."""
@@ -193,7 +218,15 @@ class _VastReader:
         ads = [self._ad(ad) for ad in root.all("Ad")]
         if not ads:
             raise VastError("must have an <Ad> in <VAST>", root.end)
-        played = [ad for ad in ads if ad.is_in_pod] or ads[:1]
+        pod = [ad for ad in ads if ad.is_in_pod]
+        played = pod or ads[:1]
+        for ad in played:
+            if ad.fault is not None:
+                raise VastError(*ad.fault)
+        for ad in ads if pod else ads[1:]:
+            if not ad.is_in_pod:
+                self._warn_of_faults(ad)
+        untimed = next((ad.untimed for ad in played if ad.untimed is not None), None)
         apis = [ad.needed() for ad in played]
         linear = {ad.linear for ad in played}
         seconds = sum(ad.seconds for ad in played)
@@ -205,12 +238,12 @@ class _VastReader:
             version,
             is_wrapper,
             tuple(kinds),
-            None if is_wrapper or seconds == 0 or self._untimed else seconds,
+            None if is_wrapper or seconds == 0 or untimed else seconds,
             () if is_wrapper else tuple(file for ad in played for file in ad.files),
             linear.pop() if len(linear) == 1 else None,
             True if any(ad.skip_offset for ad in played) else False if is_decided else None,
             tuple(dict.fromkeys(api for needed in apis for api in needed)),
-            None if self._untimed is None else str(self._untimed),
+            None if untimed is None else str(untimed),
             tuple(map(str, _insecure(root))),
             self._all_warnings(version),
         )
@@ -229,6 +262,14 @@ class _VastReader:
 
     def _warn(self, rule: str, node: Node) -> None:
         self._warnings.append(Remark(rule, node.line))
+
+    def _warn_of_faults(self, ad: _Ad) -> None:
+        """Warn of whatever would have an ad refused if it were played."""
+        self._warnings += (
+            Remark(f"{fault.rule}; players play another ad", fault.line)
+            for fault in (ad.fault, ad.untimed)
+            if fault is not None
+        )
 
     def _version(self) -> str:
         """Return the version that the root states, or the nearest in PROTOCOLS."""
@@ -253,19 +294,18 @@ class _VastReader:
 
     def _ad(self, node: Node) -> _Ad:
         kinds = [child for child in node.children if child.name in ("InLine", "Wrapper")]
-        if len(kinds) != 1:
-            rule = "must have one <InLine> or <Wrapper> in <Ad>"
-            raise VastError(f"{rule}, found {len(kinds) or 'none'}", node.line)
-        ad = _Ad(is_in_pod="sequence" in node.attributes)
-        ad.is_wrapper = kinds[0].name == "Wrapper"
-        if ad.is_wrapper and not _has_address(kinds[0]):
-            raise VastError("must have an address in <VASTAdTagURI> of <Wrapper>", kinds[0].line)
+        if not kinds:  # players refuse the other ads, too
+            raise VastError(f"{_ONE_KIND}, found none", node.line)
+        ad = _Ad(is_in_pod="sequence" in node.attributes, is_wrapper=kinds[0].name == "Wrapper")
         for creatives in kinds[0].all("Creatives"):
             for creative in creatives.all("Creative"):
                 self._creative(creative, ad)
-        if not (ad.is_wrapper or ad.files or ad.overlays):
-            rule = "must have a <MediaFile> with an address and a type, or a <NonLinear> with a"
-            raise VastError(f"{rule} resource, in <InLine>", kinds[0].line)
+        if len(kinds) > 1:
+            ad.fault = Remark(f"{_ONE_KIND}, found {len(kinds)}", node.line)
+        elif ad.is_wrapper and not _has_address(kinds[0]):
+            ad.fault = Remark(_NO_ADDRESS, kinds[0].line)
+        elif not (ad.is_wrapper or ad.files or ad.overlays):
+            ad.fault = Remark(_NO_MEDIA, kinds[0].line)
         return ad
 
     def _creative(self, creative: Node, ad: _Ad) -> None:
@@ -292,9 +332,9 @@ class _VastReader:
                 self._warn(f'<Duration> must be like 00:00:15, found "{text}"', durations[0])
         elif durations:
             rule = f'must have a <Duration> such as 00:00:15, found "{text[:60]}"'
-            self._untimed = self._untimed or Remark(rule, durations[0].end)
+            ad.untimed = ad.untimed or Remark(rule, durations[0].end)
         else:
-            self._untimed = self._untimed or Remark("must have <Duration> in <Linear>", linear.line)
+            ad.untimed = ad.untimed or Remark("must have <Duration> in <Linear>", linear.line)
 
     def _overlay(self, overlay: Node, ad: _Ad) -> None:
         resources = [node for name in _RESOURCES for node in overlay.all(name)]
@@ -329,8 +369,24 @@ class _VastReader:
             h,
             rates.get("bitrate") or rates.get("maxBitrate"),
             (min(rates.values()), max(rates.values())) if rates else None,
-            _framework(node, mime),
+            self._api(node, mime),
         )
+
+    def _api(self, node: Node, mime: str) -> int | None:
+        """Return the API framework that a media file needs: the stated one, or VPAID for code."""
+        api = _framework(node, mime)
+        if api is not None:
+            return api
+        name = media_type(mime)
+        if (api := _CODE.get(name)) is not None:
+            found = _found(node, "apiFramework")
+            self._warn(
+                f'<MediaFile> must have apiFramework="VPAID" for {name}, found {found}', node
+            )
+        elif not (name.startswith(("video/", "audio/")) or name in _MANIFESTS):
+            rule = "<MediaFile> must have a type of video, audio or a streaming manifest"
+            self._warn(f"{rule}, such as video/mp4, found {_found(node, 'type')}", node)
+        return api
 
     def _integer(self, node: Node, name: str, unit: str) -> int | None:
         """Read a positive integer attribute; None if it is missing, malformed or not positive."""
@@ -376,7 +432,9 @@ def _has_address(wrapper: Node) -> bool:
 
 def _framework(node: Node, mime: str) -> int | None:
     name = node.attributes.get("apiFramework", "").strip().upper()
-    if name == "VPAID":
+    if (vpaid := _VPAID.match(name)) is not None:
+        if vpaid[1]:
+            return int(vpaid[1])
         return VPAID_1 if "shockwave" in mime or "flash" in mime else VPAID_2
     return SIMID if name == "SIMID" else None
 
