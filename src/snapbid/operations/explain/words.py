@@ -93,9 +93,9 @@ def by_duration(of: Video | Audio | Deal) -> str:
         f"{0 if span.mindur is None else span.mindur} to"
         f" {'any' if span.maxdur is None else span.maxdur} s {span.bidfloor:g}"
         for span in of.durfloors or ()
-        if (span.bidfloor or 0) > 0
+        if not (span.bidfloor or 0) <= 0  # NaN, too
     ]
-    parts = [f"mincpmpersec {of.mincpmpersec:g}"] if (of.mincpmpersec or 0) > 0 else []
+    parts = [] if (of.mincpmpersec or 0) <= 0 else [f"mincpmpersec {of.mincpmpersec:g}"]
     return "; ".join([*parts, f"durfloors {some(spans)}"] if spans else parts)
 
 
