@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 def asked(native: Document) -> Document | None:
     """Read `native.request`; None if that is impossible."""
-    request = native.get("request")
+    request = native.get("request") or native  # which some write its members into
     for _ in range(2):  # some encode the text again
         if isinstance(request, str):
             try:

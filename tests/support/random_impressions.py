@@ -183,6 +183,9 @@ def native_request_of(choices: Choices) -> Document:
     native["request"] = markup if choices.chance(20) else json.dumps(markup)
     if choices.chance(10):  # as text in a text
         native["request"] = json.dumps(json.dumps(markup))
+    if "native" not in markup and choices.chance(10):  # in its place
+        del native["request"]
+        native.update(markup)
     return native
 
 

@@ -223,7 +223,7 @@ class Lookups:
 
     def native_request(self, native: Native) -> NativeRequest | None:
         """Parse a native impression's request; None if it cannot be answered."""
-        return NATIVE_REQUESTS.read(native.request, native.ver)
+        return NATIVE_REQUESTS.of(native)
 
     def fits_native(self, asked: NativeRequest, index: Index, rank: int, creative: int) -> bool:
         """Return whether a native creative's assets fit the request; results are cached."""

@@ -1,9 +1,9 @@
 """Parser of `native.request` (Native 1.0 to 1.2, section 4).
 
 The request is JSON text, at times encoded twice, or an object as some exchanges send it, wrapped in
-`native` or not, and is parsed as tolerantly as a bid request. A request that is malformed, or
-requires an asset of an unknown kind, cannot be answered and parses to None. Requests are cached by
-their text.
+`native` or not, or the impression's `native` itself. It is parsed as tolerantly as a bid request. A
+request that is malformed, or requires an asset of an unknown kind, cannot be answered and parses to
+None. Requests are cached by their text.
 """
 
 import math
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from snapbid.base.errors import BadRequest
-from snapbid.bidding.request import Enumeration, Flag, Listed, Text, Texts
+from snapbid.bidding.request import Enumeration, Flag, Listed, Native, Text, Texts
 from snapbid.bidding.tolerance import decode_tolerantly
 from snapbid.campaigns.native import kinds
 
@@ -109,6 +109,10 @@ class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
         super().__init__()
         self._numbers = count(1)
 
+    def of(self, native: Native) -> NativeRequest | None:
+        """Parse the request of a native impression; None if it cannot be answered."""
+        return self.read(request_of(native), native.ver)
+
     def read(self, request: Any, version: Text) -> NativeRequest | None:
         """Parse `native.request` and `native.ver`; None if the request cannot be answered."""
         if type(request) is not str:
@@ -137,6 +141,13 @@ NATIVE_REQUESTS: Final = NativeRequests()
 _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
 _text_decoder: Final = msgspec.json.Decoder(str)
 _KINDS: Final = ("title", "img", "video", "data")
+
+
+def request_of(native: Native) -> Any:
+    """Return the request of a native impression; the object itself may hold its members."""
+    if native.request or native.assets is None:
+        return native.request
+    return {name: getattr(native, name) for name in ("assets", "eventtrackers", "privacy")}
 
 
 def fault_of(request: Any) -> str:

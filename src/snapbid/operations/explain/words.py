@@ -139,7 +139,7 @@ def assets(ad: NativeAd | None) -> str:
 
 def required_assets(native: Native) -> str:
     """List the assets that a native impression requires."""
-    request = NATIVE_REQUESTS.read(native.request, native.ver)
+    request = NATIVE_REQUESTS.of(native)
     if request is None:
         return "a native request that cannot be read"
     required = [asset for asset in request.assets if asset.required == 1]
