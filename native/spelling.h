@@ -130,13 +130,27 @@ static inline int sb_has_dot(const char *at, const char *end) {
     return memchr(at, '.', (size_t)(end - at)) != NULL;
 }
 
+/* Whether this is http or https, which is no host before slashes: some write the scheme twice. */
+static inline int sb_is_http(const char *at, size_t size) {
+    return (size == 4 || (size == 5 && (at[4] | 32) == 's'))
+        && (sb_load((const unsigned char *)at, 4) | 0x20202020) == 0x70747468;
+}
+
+/* Whether a scheme, with or without its colon, ends at the slash. */
+static inline int sb_is_scheme(const char *at, const char *slash, const char *end, int is_first) {
+    size_t size = (size_t)(slash - at);
+    if (slash + 1 >= end || !sb_is_slash(slash[0])) return 0;
+    if (size && slash[-1] == ':')
+        return sb_is_http(at, size - 1)
+            || (is_first && (sb_is_slash(slash[1]) || !sb_has_dot(at, slash)));
+    return sb_is_slash(slash[1]) && (size == 0 || sb_is_http(at, size));
+}
+
 /* The host of a domain or URL: without scheme, user, port, path, a leading *. or www. and the
  * root's dot. Empty if there is none. */
 static inline sb_slice sb_host_in(sb_slice entry) {
     const char *at = entry.at, *end = at + entry.size, *slash = sb_end_of_host(at, end), *one;
-    if (slash + 1 < end && sb_is_slash(slash[0])
-        && (slash == at ? sb_is_slash(slash[1])
-            : slash[-1] == ':' && (sb_is_slash(slash[1]) || !sb_has_dot(at, slash)))) { /* a scheme */
+    while (sb_is_scheme(at, slash, end, at == entry.at)) {
         while (slash < end && sb_is_slash(*slash)) slash++;
         at = slash;
         slash = sb_end_of_host(at, end);

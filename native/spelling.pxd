@@ -13,6 +13,7 @@ cdef extern from "spelling.h" nogil:
     sb_slice sb_next_host(const char **at, const char *end)
     size_t sb_unescape(sb_slice text, char *out)
     bint sb_has_dot(const char *at, const char *end)
+    bint sb_is_alphanumeric(char byte)
     sb_slice sb_type_in(sb_slice entry)
     sb_slice sb_host_in(sb_slice entry)
     bint sb_is_todays(sb_slice tag)

@@ -27,7 +27,7 @@ def decided(
         if choice.deal >= 0:
             assert imp.pmp is not None
             assert imp.pmp.deals is not None
-            deal_id = str(imp.pmp.deals[choice.deal].id)
+            deal_id = str(imp.pmp.deals[choice.deal].id).strip()
         offers[str(imp.id)] = oracle.Offer(
             document.cid,
             document.creatives[choice.creative].crid,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from support.oracle_values import Document, bound, items, members, number
+from support.oracle_values import Document, amount, bound, items, members
 from support.oracle_vast import filled
 
 
@@ -53,12 +53,12 @@ def read_timed(place: Document, convert: Callable[[Fraction], int | None]) -> Ti
 
     What limits nothing is left out: amounts that are not above 0, ranges that no duration is in.
     """
-    per_second = number(place.get("mincpmpersec"))
+    per_second = amount(place.get("mincpmpersec"))
     ranges = []
     for each in items(place.get("durfloors")):
         entry = members(each) or {}
         least, most = bound(entry.get("mindur")) or Fraction(0), bound(entry.get("maxdur"))
-        floor = number(entry.get("bidfloor")) or Fraction(0)
+        floor = amount(entry.get("bidfloor")) or Fraction(0)
         if floor > 0 and (most is None or least <= most):
             ranges.append((least, most, floor))
     return Timed(per_second if per_second is not None and per_second > 0 else None, ranges, convert)

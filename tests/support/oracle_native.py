@@ -15,12 +15,13 @@ Document = dict[str, Any]
 
 def asked(native: Document) -> Document | None:
     """Read `native.request`; None if that is impossible."""
-    request = native.get("request")
-    if isinstance(request, str):
-        try:
-            request = json.loads(request)
-        except ValueError:
-            return None
+    request = native.get("request") or native  # which some write its members into
+    for _ in range(2):  # some encode the text again
+        if isinstance(request, str):
+            try:
+                request = json.loads(request)
+            except ValueError:
+                return None
     if isinstance(request, dict) and isinstance(request.get("native"), dict):
         request = request["native"]
     if not isinstance(request, dict):
@@ -57,7 +58,9 @@ def whole(value: Any) -> int | None:
 
 
 def kind_of(asset: Document) -> str | None:
-    return next((kind for kind in ("title", "img", "video", "data") if kind in asset), None)
+    """Name the kind that an asset asks for: the first that states anything, else the first."""
+    kinds = [kind for kind in ("title", "img", "video", "data") if asset.get(kind) is not None]
+    return next((kind for kind in kinds if asset[kind]), next(iter(kinds), None))
 
 
 def has(creative: Document, native: Document) -> bool:

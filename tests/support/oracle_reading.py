@@ -22,6 +22,7 @@ from support.oracle_values import (
     MOST_BYTES,
     MOST_ENTRIES,
     Document,
+    amount,
     counted,
     described,
     domains,
@@ -33,7 +34,6 @@ from support.oracle_values import (
     items,
     language,
     members,
-    number,
     numbers,
     part,
     placed,
@@ -51,8 +51,10 @@ MOST_FORMATS = 100
 ID_LISTS = ("bapp", "bseat", "wseat")
 
 # What senders write where they have no id (contract 3): words, and one character throughout.
-NOBODY = re.compile(r"\W*(null|undefined|unknown|n/a)\W*|\{\{.*\}\}|\$\{.*\}", re.IGNORECASE)
+NOBODY = re.compile(r"\W*(null|none|undefined|unknown|n/a)\W*|\{\{.*\}\}|\$\{.*\}", re.IGNORECASE)
 AROUND = "-_:.'\"<>{}[]()"
+
+LANGUAGE = re.compile(r"[a-z]{2,8}([-_].*)?", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass
@@ -128,10 +130,15 @@ class Slot:
 
 
 def dsa_of(regs: Document) -> tuple[int, int | None]:
-    """Give `dsarequired` and `pubrender`."""
-    place = regs if members(regs.get("dsa")) is not None else part(regs, "ext")
-    dsa = part(place, "dsa")
-    return integer(dsa.get("dsarequired")) or 0, integer(dsa.get("pubrender"))
+    """Give `dsarequired` and `pubrender`, of the two places that of the stricter requirement."""
+    asked = []
+    for place in (regs, part(regs, "ext")):
+        dsa = part(place, "dsa")
+        required = integer(dsa.get("dsarequired"))
+        asked.append((required if required in (1, 2, 3) else 0, integer(dsa.get("pubrender"))))
+    asked.sort(key=lambda each: -(each[0] or 0))
+    publishers = [publisher for _, publisher in asked if publisher is not None]
+    return asked[0][0] or 0, next(iter(publishers), None)
 
 
 def currency_of(world: World, currencies: list[str]) -> str | None:
@@ -141,13 +148,13 @@ def currency_of(world: World, currencies: list[str]) -> str | None:
     return next((code for code in currencies if code in world.usd), None)
 
 
-def floor_micros(world: World, amount: Any, currency: Any, bid_in: str = "USD") -> int | None:
+def floor_micros(world: World, floor: Any, currency: Any, bid_in: str = "USD") -> int | None:
     """Convert a floor to micro-USD, rounded up; None where its currency has no rate.
 
     A bid in another currency has a price there, of at most 6 decimals and above 0, which must reach
     the floor: the least price in USD that yields such a one is given.
     """
-    return converted(world, number(amount), currency, bid_in)
+    return converted(world, amount(floor), currency, bid_in)
 
 
 def converted(world: World, floor: Fraction | None, currency: Any, bid_in: str) -> int | None:
@@ -217,15 +224,15 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     usable = world.may_use_user_data(**privacy_inputs(request), gvl_id=world.gvl_id)
     agent = text(device.get("ua"))
     system, browser = world.agent(agent) if agent else (None, None)
-    in_26 = members(device.get("sua")) is not None
-    hints = part(device, "sua") if in_26 else part(device, "ext", "sua")
-    if named := somebody(part(hints, "platform").get("brand")) or somebody(device.get("os")):
+    platform, brands = hints(part(device, "sua"))
+    if not (platform or brands):
+        platform, brands = hints(part(device, "ext", "sua"))
+    if named := platform or somebody(device.get("os")):
         system = world.fold_os(named.strip())
-    listed = described(hints.get("browsers"))
-    written = (somebody((members(each) or {}).get("brand")) for each in listed)
-    if brands := [brand for brand in written if brand]:
+    if brands:
         browser = browser_of(world, brands)
-    spoken = counted(device.get("language")) or counted(device.get("langb"))
+    tags = (somebody(device.get(name)) or "" for name in ("language", "langb"))
+    spoken = next((tag for tag in tags if LANGUAGE.fullmatch(tag.strip())), None)
     folded = {name: trimmed(value) for name, value in (
         ("city", geo.get("city")),
         ("postal", geo.get("zip") if usable else None),
@@ -240,7 +247,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         "os": system,
         "browser": browser,
         "language": language(spoken.strip()).partition("-")[0] if spoken else None,
-        "domain": host(site.get("domain")) or host(site.get("page")),
+        "domain": domain_of(site),
         "bundle": trimmed(app.get("bundle")),
         "hour": world.now.weekday() * 24 + world.now.hour,
     }
@@ -283,6 +290,19 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
             if ssp == world.registry[descriptor]
         ),
     )
+
+
+def hints(agent: Document) -> tuple[str | None, list[str]]:
+    """Give what a structured user agent names: the platform, and the browsers' brands."""
+    listed = described(agent.get("browsers"))
+    written = (somebody((members(each) or {}).get("brand")) for each in listed)
+    return somebody(part(agent, "platform").get("brand")), [brand for brand in written if brand]
+
+
+def domain_of(site: Document) -> str | None:
+    """Give the site's domain. One without a dot may be a placeholder, unlike a page's with one."""
+    domain, page = host(site.get("domain")), host(site.get("page"))
+    return next((name for name in (domain, page) if name and "." in name), domain or page)
 
 
 def browser_of(world: World, brands: list[str]) -> str:
@@ -388,7 +408,7 @@ def rewarded(imp: Document) -> Any:
 
 def timed_of(world: World, place: Document, currency: Any, bid_in: str) -> Timed:
     """Read the floors by duration of a video, audio or deal, in the currency of its other floor."""
-    return read_timed(place, lambda amount: converted(world, amount, currency, bid_in))
+    return read_timed(place, lambda floor: converted(world, floor, currency, bid_in))
 
 
 def read_impression(world: World, imp: Document, facts: Facts) -> Slot:

@@ -15,6 +15,15 @@ MOST_ENTRIES = 1000
 MOST_BYTES = 512
 # What stands between the names of a pasted list.
 PASTED = re.compile(r"""[\s,;|"'<>\u2022\u2039\u203a\xab\xbb\u201c-\u201e]+""")
+# What is above every price, and how infinity is written.
+BEYOND = Fraction(10**40)
+INFINITE = ("inf", "+inf", "infinity", "+infinity")
+# A URL's scheme, which some senders write twice, at times without its colon.
+SCHEME = re.compile(
+    r"(?:(?:[a-z][a-z0-9+.-]*:)?[/\\]{2,}|[^./?#\\]*:[/\\]+)?"
+    r"(?:https?(?::[/\\]+|[/\\]{2,}))*",
+    re.IGNORECASE,
+)
 # Codes of languages that stand in `pools`.
 TODAY = {"in": "id", "iw": "he", "ji": "yi", "eng": "en", "deu": "de", "ger": "de", "ind": "id"} | {
     **{"por": "pt", "chi": "zh", "jw": "jv", "mo": "ro"}
@@ -59,6 +68,12 @@ def number(value: Any) -> Fraction | None:
     if isinstance(value, str) and "/" not in value:
         return exactly(value)
     raise Malformed(f"{value!r} is no number")
+
+
+def amount(value: Any) -> Fraction | None:
+    """Read a floor, as a number; one that is no finite number is above every price."""
+    written = str(single(value)).strip().lower()
+    return BEYOND if written.lstrip("+-") == "nan" or written in INFINITE else number(value)
 
 
 @functools.cache
@@ -223,16 +238,13 @@ def placed(parent: Document, name: str) -> Any:
 def host(value: Any) -> str | None:
     """Read the host of a URL or of a bare domain, lower case; the scheme may be missing."""
     url = (text(value) or "").strip()
-    if not re.match(r"([A-Za-z][A-Za-z0-9+.-]*:)?//", url):
-        url = "//" + url
-    name = urlsplit(url).hostname
+    name = urlsplit("//" + url[SCHEME.match(url).end() :]).hostname  # type: ignore[union-attr]
     return counted(domain(name)) if name else None
 
 
 def domain(value: str) -> str:
     """Give a domain in the form in which domains compare; empty where it is none."""
-    name = re.sub(r"^([a-z][a-z0-9+.-]*:)?[/\\]{2,}", "", value.strip().lower())
-    name = re.sub(r"^[^./?#\\]*:[/\\]+", "", name)
+    name = SCHEME.sub("", value.strip().lower(), count=1)
     name = re.split(r"[/?#\\]", name)[0].rpartition("@")[2]
     name, _, port = re.sub(r"^[^.:]*:(?=.*\.)", "", name).partition(":")
     if port.strip("0123456789"):

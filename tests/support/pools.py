@@ -39,6 +39,7 @@ BLOCKED_DOMAINS = (
         "https%3A%2F%2Fbrand.example",
         "http:shop.example:80",
     ),
+    *("https://https://brand.example/", "http//shop.example", "HTTP://https//other.test:80"),
     *("*shop.example", "domain=other.test", "(brand.example)", "b%C3%BCcher.example", "com;test"),
 )
 SEATS = ("seat-1", "seat-2", "7", "Seat-1")
@@ -74,7 +75,7 @@ PUBLISHERS = ("pub-1", "pub-2", "44", "Pub-1")
 
 CPMS = (1.0, 0.5, 1.25, 1.5, 2, 2.000001, 2.5, 3.75, 5.0, 12.34, 50, 0.000001)
 FLOORS: tuple[Any, ...] = (0, 0.5, 1, 1.5, 2.000001, 1e-07, 12.34, 0.1, 1.1, 150, -1, 1e15)
-PER_SECOND: tuple[Any, ...] = (0.1, 0.05, 0.083333333, 1e-07, 0.2, 1, 0, -1, 1e15)
+PER_SECOND: tuple[Any, ...] = (0.1, 0.05, 0.083333333, 1e-07, 0.2, 1, 0, -1, 1e15, "NaN")
 CURRENCIES = ("USD", "EUR", " EUR ", "USD\n", "eur", "JPY", "GBP", "usd", "VND", "XXX", "", None)
 CUR: tuple[Any, ...] = (
     *(["USD"], ["usd"], ["EUR", "USD"], ["EUR"], [], None, ["JPY", "GBP"]),
@@ -108,7 +109,7 @@ PLACEMENTS = (1, 2, 3, 4, -1)
 DEVICE_TYPES = (2, 4, 5, 0, 9, -1, 2**40)
 CONNECTIONS = (2, 0, 6, 7, -1)
 CARRIERS = (" Verizon ", "verizon", "Verizon", "T-Mobile", "46001", "310-410")
-LANGUAGES = ("en", "EN-us", "de", "de-AT", "pt-BR", "eng", "in", "ger_at")
+LANGUAGES = ("en", "EN-us", "de", "de-AT", "pt-BR", "eng", "in", "ger_at", "unknown", "-")
 
 DOMAINS = (
     "news.example",
@@ -117,6 +118,7 @@ DOMAINS = (
     "badnews.example",
     "https://sport.example/x?u=http://news.example",
     "sport.example.",
+    *("unknown", "https", "-"),
 )
 PAGES = (
     "https://news.example/a",
@@ -124,6 +126,9 @@ PAGES = (
     "HTTP://m.Sport.example:8080/?q#f",
     "https://user@news.example./",
     "//cdn.news.example/x",
+    "https://HTTP://m.sport.example/x",
+    "http://https//news.example",
+    "http://localhost/x",
     "other.example",
 )
 

@@ -165,6 +165,7 @@ def native_request_of(choices: Choices) -> Document:
             {
                 "id": choices.integer(1, 3) + 10 * position,
                 "required": choices.pick((0, 1, 1)),
+                **empty_kinds(choices),
                 **asset_of(choices),
             }
             for position in range(choices.integer(1, 3))
@@ -180,7 +181,18 @@ def native_request_of(choices: Choices) -> Document:
     if choices.chance(40):
         markup = {"native": markup}
     native["request"] = markup if choices.chance(20) else json.dumps(markup)
+    if choices.chance(10):  # as text in a text
+        native["request"] = json.dumps(json.dumps(markup))
+    if "native" not in markup and choices.chance(10):  # in its place
+        del native["request"]
+        native.update(markup)
     return native
+
+
+def empty_kinds(choices: Choices) -> Document:
+    """Make the empty objects that some senders put beside what an asset asks for."""
+    kinds = ("title", "img", "video", "data")
+    return {kind: {} for kind in choices.some(kinds, 3)} if choices.chance(15) else {}
 
 
 def asset_of(choices: Choices) -> Document:
@@ -212,7 +224,8 @@ def pmp_of(choices: Choices) -> Document:
 
 def deal_of(choices: Choices, name: Any) -> Document:
     """Make a deal."""
-    deal: Document = {"id": name}
+    is_padded = isinstance(name, str) and choices.chance(15)
+    deal: Document = {"id": choices.pick((f" {name}", f"{name}\t")) if is_padded else name}
     if choices.chance(60):
         deal["bidfloor"] = real(choices, choices.pick(pools.FLOORS))
     if choices.chance(50):

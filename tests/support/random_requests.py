@@ -107,6 +107,8 @@ def device_of(choices: Choices) -> Document:
 
 def hints_of(choices: Choices) -> Document:
     """Make a structured user agent."""
+    if choices.chance(15):
+        return choices.pick(({}, {"mobile": 1}, {"platform": {"brand": "unknown"}}))
     brands = choices.some(list(pools.BRANDS), 3, least=0)
     hints: Document = {
         "browsers": [{"brand": brand, "version": ["124"]} for brand in brands],
@@ -161,7 +163,8 @@ def regs_of(choices: Choices) -> Document:
         dsa: Document = {"dsarequired": alone(choices, choices.pick((2, 3, 1, 0, 4)))}
         if choices.chance(60):
             dsa["pubrender"] = alone(choices, choices.pick((0, 1, 2)))
-        put(choices, regs, "dsa", [dsa, {"dsarequired": 3}])
+        other = choices.pick(({"dsarequired": 3}, {"dsarequired": 0, "pubrender": 2}, {}))
+        put(choices, regs, "dsa", choices.pick(([dsa, other], [other, dsa])))
     return regs
 
 

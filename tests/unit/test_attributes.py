@@ -31,7 +31,8 @@ OF_OTHERS = {("imp", "prebid")}  # within such an `ext`
 # What Python reads: consent, users and what takes a standard to read; the matcher reads all else.
 READ_IN_PYTHON = {
     ("user", "consent"), ("useragent", "browsers"), ("useragent", "platform"),
-    ("brandversion", "brand"), ("native", "request"), ("native", "ver"),
+    ("brandversion", "brand"), ("native", "request"), ("native", "ver"), ("native", "assets"),
+    ("native", "eventtrackers"), ("native", "privacy"),
     ("video", "podid"), ("audio", "podid"), ("qty", "multiplier"),
 }  # fmt: skip
 

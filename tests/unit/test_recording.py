@@ -14,8 +14,8 @@ from support.stack import run
 
 from snapbid.base.http import Answer, HeaderList, Message, Receive, answer, zstd
 from snapbid.bidding import tcf
-from snapbid.bidding.native_request import NativeMarkup
-from snapbid.bidding.request import BidRequest, decode
+from snapbid.bidding.native_request import NATIVE_REQUESTS, NativeMarkup
+from snapbid.bidding.request import BidRequest, Native, decode
 from snapbid.operations.recording.recorder import MAX_BODY, Recorder
 from snapbid.operations.recording.scrub import CHANGED, DROPPED, HARMLESS, Scrubber
 
@@ -183,6 +183,27 @@ def test_an_address_or_phone_in_every_field_is_left_in_none(secret: str) -> None
         assert "zoe" not in text
         assert "555" not in text
         assert "q.example" not in text
+
+
+ASSETS = {"assets": [{"id": 1, "required": 1, "img": {"type": 3, "wmin": 300}}], "ver": "1.1"}
+
+
+@pytest.mark.parametrize(
+    "native",
+    [
+        *({"request": written} for written in (ASSETS, json.dumps(ASSETS), {"native": ASSETS})),
+        {"request": json.dumps(json.dumps(ASSETS))},
+        {**ASSETS, "eventtrackers": [{"event": 1, "methods": [1, 2]}], "privacy": 1},
+    ],
+)
+def test_a_native_request_keeps_its_meaning(native: dict[str, Any]) -> None:
+    kept = scrubbed({"imp": [{"native": native}]})["imp"][0]["native"]
+    read, given = (
+        NATIVE_REQUESTS.of(msgspec.convert(each, Native, strict=False)) for each in (kept, native)
+    )
+    assert read is not None
+    assert given is not None
+    assert msgspec.structs.replace(read, number=0) == msgspec.structs.replace(given, number=0)
 
 
 def test_a_field_that_no_struct_has_is_left_out_at_every_depth() -> None:

@@ -40,7 +40,7 @@ TITLE: dict[str, Any] = {
 ICON = json.dumps({"assets": [{"id": 1, "required": 1, "img": {"type": 1}}]})
 UNREADABLE: list[dict[str, Any]] = [
     *({}, {"request": ""}, {"request": "no JSON"}, {"request": "{}"}, {"request": 1}),
-    {"request": json.dumps(ICON)},  # encoded twice
+    {"request": json.dumps(json.dumps(ICON))},  # encoded three times
     {"request": ICON, "ver": "9"},
 ]
 OFFERED: dict[str, Any] = {"imp": {"pmp": {"deals": [{"id": "d", "bidfloor": 3}]}}}

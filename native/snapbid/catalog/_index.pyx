@@ -681,7 +681,7 @@ cdef class Rules:
             return False
         if prices.per_second > 0 and duration and prices.per_second > price // duration:
             return False
-        if prices.amount > 0:
+        if prices.amount != 0:  # NaN, too
             self.allowance.steps -= CALL_STEPS
             least = self.request.lookups.floor_micros(
                 prices.amount, <object>prices.currency, duration)

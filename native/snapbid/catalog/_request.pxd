@@ -347,6 +347,7 @@ cdef class RequestReading:
     cdef bint permits_user_data(self) except -1
     # Steps of `read`.
     cdef int read_dsa(self, object regs) except -1
+    cdef int requirement(self, object dsa) except -1
     cdef int read_categories_of_ads(self, object request) except -1
     cdef bint ad_categories(self, object texts, str where) except -1
     cdef bint category_parts(self, sb_slice entry, str where) except -1
@@ -370,9 +371,10 @@ cdef class RequestReading:
                          uint64_t *found) except -1
     cdef bint is_among(self, bytes key, object eids, uint64_t *found) except -1
     cdef int read_device(self, object device) except -1
-    cdef int read_language(self, object language) except -1
+    cdef bint read_language(self, object language) except -1
     cdef int read_publication(self, object site, object app, object dooh) except -1
-    cdef bint read_domain(self, object url) except -1
+    cdef int read_domain(self, object domain, object page) except -1
+    cdef object host(self, object url)
     cdef int read_publisher(self, object owner, int field) except -1
     cdef int read_categories(self, object categories) except -1
     cdef int read_category_parts(self, sb_slice entry, uint32_t *left) except -1

@@ -471,6 +471,11 @@ cdef inline bint is_plain_host(str text) noexcept:
     return before != c'.'
 
 
+cdef inline bint is_word(sb_slice tag) noexcept:
+    """Return whether a tag begins with more letters than the code of a language has."""
+    return tag.size > 3 and sb_is_alphanumeric(tag.at[2]) and sb_is_alphanumeric(tag.at[3])
+
+
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class RequestReading:
@@ -554,21 +559,32 @@ cdef class RequestReading:
         return 0
 
     cdef int read_dsa(self, object regs) except -1:
-        """Read the Digital Services Act's requirements for a bid, also from OpenRTB 2.5's `ext`."""
+        """Read the Digital Services Act's requirements for a bid, also from OpenRTB 2.5's `ext`.
+
+        Of two places the stricter one counts, as `bidding.lookups.dsa_of` says.
+        """
         cdef Reader reader = self.reader
         cdef int64_t number
         if regs is None:
             return 0
         dsa = reader.child(regs, REGS_DSA, DSA)
-        if dsa is None:
-            dsa = reader.child(reader.child(regs, REGS_EXT, REGSEXT), REGSEXT_DSA, DSA)
-        if dsa is None or not integer(reader.get(dsa, DSA_DSAREQUIRED), &number):
-            return 0
-        self.asker.asks_dsa = 1 <= number <= 3
-        self.asker.needs_dsa = 2 <= number <= 3
-        if integer(reader.get(dsa, DSA_PUBRENDER), &number):
-            self.asker.renders = SB_RENDERS if number == 0 else SB_LEAVES if number == 2 else 0
+        other = reader.child(reader.child(regs, REGS_EXT, REGSEXT), REGSEXT_DSA, DSA)
+        if self.requirement(other) > self.requirement(dsa):
+            dsa, other = other, dsa
+        self.asker.asks_dsa = self.requirement(dsa) >= 1
+        self.asker.needs_dsa = self.requirement(dsa) >= 2
+        for place in (dsa, other):
+            if place is not None and integer(reader.get(place, DSA_PUBRENDER), &number):
+                self.asker.renders = SB_RENDERS if number == 0 else SB_LEAVES if number == 2 else 0
+                break
         return 0
+
+    cdef int requirement(self, object dsa) except -1:
+        """Return `dsarequired`, from 1 to 3; 0 for any other, or none."""
+        cdef int64_t number
+        if dsa is None or not integer(self.reader.get(dsa, DSA_DSAREQUIRED), &number):
+            return 0
+        return number if number <= 3 else 0
 
     cdef int read_categories_of_ads(self, object request) except -1:
         """Read the taxonomy, the only categories that may bid, and the marker of mapped ones."""
@@ -1009,11 +1025,13 @@ cdef class RequestReading:
             terms.end(SB_CONNECTION)
         if used & (1u << SB_OS | 1u << SB_BROWSER):
             hints = reader.get(device, DEVICE_SUA)
-            if hints is None:
-                ext = reader.child(device, DEVICE_EXT, DEVICEEXT)
-                hints = None if ext is None else reader.get(ext, DEVICEEXT_SUA)
             if hints is not None:
                 os, browser = self.lookups.hinted(hints)
+            ext = reader.child(device, DEVICE_EXT, DEVICEEXT)
+            if os is None and browser is None and ext is not None:
+                hints = reader.get(ext, DEVICEEXT_SUA)
+                if hints is not None:
+                    os, browser = self.lookups.hinted(hints)
             if os is None and used >> SB_OS & 1:
                 os = reader.get(device, DEVICE_OS)
                 os = recall(reader.systems, text_of(os)) if is_given(os) else None
@@ -1038,27 +1056,28 @@ cdef class RequestReading:
             terms.end(SB_CARRIER)
         if used >> SB_LANGUAGE & 1:
             terms.begin(SB_LANGUAGE)
-            language = reader.get(device, DEVICE_LANGUAGE)
-            if not language or is_too_long(language):
-                language = reader.get(device, DEVICE_LANGB)
-            self.read_language(language)
+            if not self.read_language(reader.get(device, DEVICE_LANGUAGE)):
+                self.read_language(reader.get(device, DEVICE_LANGB))
             terms.end(SB_LANGUAGE)
         return 0
 
-    cdef int read_language(self, object language) except -1:
-        """Read the primary subtag, as campaigns.vocabulary.primary_subtag does."""
+    cdef bint read_language(self, object language) except -1:
+        """Read the primary subtag, as campaigns.vocabulary.primary_subtag does; return whether
+        there is one."""
         cdef Terms terms = self.terms
         cdef Py_ssize_t size
         cdef sb_slice tag
         if not PyUnicode_Check(language) or is_too_long(language):
-            return 0
+            return False
         tag.at = terms.encoded(language, &size)
         tag.size = size
         if sb_is_todays(tag):
             terms.push_text(SB_LANGUAGE, tag.at, 2, True)
-        else:
-            terms.push_language(self.reader, SB_LANGUAGE, sb_trimmed(tag.at, tag.at + size))
-        return 0
+            return True
+        tag = sb_trimmed(tag.at, tag.at + size)
+        if is_word(tag) and self.lookups.is_placeholder(language):
+            return False
+        return terms.push_language(self.reader, SB_LANGUAGE, tag)
 
     cdef int read_publication(self, object site, object app, object dooh) except -1:
         """Read domain, bundle, publishers and categories."""
@@ -1067,8 +1086,7 @@ cdef class RequestReading:
         cdef uint32_t used = self.interest.used
         terms.begin(SB_DOMAIN)
         if site is not None and used >> SB_DOMAIN & 1:
-            if not self.read_domain(reader.get(site, SITE_DOMAIN)):
-                self.read_domain(reader.get(site, SITE_PAGE))
+            self.read_domain(reader.get(site, SITE_DOMAIN), reader.get(site, SITE_PAGE))
         terms.end(SB_DOMAIN)
         terms.begin(SB_BUNDLE)
         if app is not None and used >> SB_BUNDLE & 1:
@@ -1093,31 +1111,44 @@ cdef class RequestReading:
         terms.end(SB_CATEGORY)
         return 0
 
-    cdef bint read_domain(self, object url) except -1:
-        """Read a domain and its parents; return whether there is one.
+    cdef int read_domain(self, object domain, object page) except -1:
+        """Read a site's domain and its parents.
 
-        Anything but a bare ASCII host name is left to `campaigns.domains.host`.
+        A domain without a dot may be a placeholder: a page's host that has one comes before it.
         """
         cdef Terms terms = self.terms
         cdef Py_ssize_t size, i
         cdef const char *raw
-        if not is_given(url):
-            return False
-        if not (PyUnicode_CheckExact(url) and is_plain_host(url)):
-            url = self.lookups.host(str(url))
-            if url is None or is_too_long(url):
-                return False
-            terms.keep(url)
-        raw = terms.encoded(url, &size)
-        if size > SB_KEY_MAX:
-            return False
+        host = self.host(domain)
+        if host is None or "." not in <str>host:
+            other = self.host(page)
+            if host is None or other is not None and "." in <str>other:
+                host = other
+        if host is None:
+            return 0
+        raw = terms.encoded(host, &size)
         while sb_has_www(raw, size):
             raw += 4
             size -= 4
         for i in range(size):
             if i == 0 or raw[i - 1] == c'.':
                 terms.push_text(SB_DOMAIN, raw + i, size - i, True)
-        return True
+        return 0
+
+    cdef object host(self, object url):
+        """Return the host of a URL or a bare domain; None if there is none.
+
+        Anything but a bare ASCII host name is left to `campaigns.domains.host`.
+        """
+        if not is_given(url):
+            return None
+        if PyUnicode_CheckExact(url) and is_plain_host(url):
+            return url
+        url = self.lookups.host(str(url))
+        if url is None or is_too_long(url):
+            return None
+        self.terms.keep(url)
+        return url
 
     cdef int read_publisher(self, object owner, int field) except -1:
         cdef Terms terms = self.terms

@@ -20,6 +20,7 @@ from snapbid.bidding.native_request import NATIVE_REQUESTS, NativeRequest
 from snapbid.bidding.request import (
     BidRequest,
     Device,
+    Dsa,
     Native,
     Regs,
     RegsExt,
@@ -222,7 +223,7 @@ class Lookups:
 
     def native_request(self, native: Native) -> NativeRequest | None:
         """Parse a native impression's request; None if it cannot be answered."""
-        return NATIVE_REQUESTS.read(native.request, native.ver)
+        return NATIVE_REQUESTS.of(native)
 
     def fits_native(self, asked: NativeRequest, index: Index, rank: int, creative: int) -> bool:
         """Return whether a native creative's assets fit the request; results are cached."""
@@ -265,6 +266,25 @@ class Lookups:
         if micros is None:
             return NO_RATE
         return min(micros, UNREACHABLE)
+
+
+def dsa_of(request: BidRequest) -> Dsa | None:
+    """Return what the Digital Services Act requires, in OpenRTB 2.6's field or in 2.5's `ext`.
+
+    The stricter requirement counts, with the `pubrender` beside it, else the other's. None if the
+    request has neither.
+    """
+    regs = request.regs
+    places = [] if regs is None else [regs.dsa, regs.ext.dsa if regs.ext is not None else None]
+    asked = sorted((dsa for dsa in places if dsa is not None), key=_requirement, reverse=True)
+    if not asked:
+        return None
+    renders = [dsa.pubrender for dsa in asked if dsa.pubrender is not None]
+    return Dsa(asked[0].dsarequired, renders[0] if renders else None)
+
+
+def _requirement(dsa: Dsa) -> int:
+    return dsa.dsarequired if dsa.dsarequired in (1, 2, 3) else 0
 
 
 def signals(request: BidRequest) -> privacy.PrivacySignals:

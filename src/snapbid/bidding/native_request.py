@@ -1,8 +1,9 @@
 """Parser of `native.request` (Native 1.0 to 1.2, section 4).
 
-The request is JSON text, or an object as some exchanges send it, wrapped in `native` or not, and is
-parsed as tolerantly as a bid request. A request that is malformed, or requires an asset of an
-unknown kind, cannot be answered and parses to None. Requests are cached by their text.
+The request is JSON text, at times encoded twice, or an object as some exchanges send it, wrapped in
+`native` or not, or the impression's `native` itself. It is parsed as tolerantly as a bid request. A
+request that is malformed, or requires an asset of an unknown kind, cannot be answered and parses to
+None. Requests are cached by their text.
 """
 
 import math
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from snapbid.base.errors import BadRequest
-from snapbid.bidding.request import Enumeration, Flag, Listed, Text, Texts
+from snapbid.bidding.request import Enumeration, Flag, Listed, Native, Text, Texts
 from snapbid.bidding.tolerance import decode_tolerantly
 from snapbid.campaigns.native import kinds
 
@@ -86,7 +87,7 @@ class NativeMarkup(Struct, frozen=True):
 
 
 class NativeRequest(Struct, frozen=True):
-    """A native request that can be answered.
+    """A native request that can be answered; each asset is of one kind.
 
     `number` identifies a cached request; 0 if it is not cached. `version` is 1.0, 1.1 or 1.2;
     `trackers`: the pairs of event and method that it accepts; `required_kinds`: the kinds of its
@@ -107,6 +108,10 @@ class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
     def __init__(self) -> None:
         super().__init__()
         self._numbers = count(1)
+
+    def of(self, native: Native) -> NativeRequest | None:
+        """Parse the request of a native impression; None if it cannot be answered."""
+        return self.read(request_of(native), native.ver)
 
     def read(self, request: Any, version: Text) -> NativeRequest | None:
         """Parse `native.request` and `native.ver`; None if the request cannot be answered."""
@@ -134,6 +139,15 @@ NATIVE_REQUESTS: Final = NativeRequests()
 """This process' cache of native requests."""
 
 _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
+_text_decoder: Final = msgspec.json.Decoder(str)
+_KINDS: Final = ("title", "img", "video", "data")
+
+
+def request_of(native: Native) -> Any:
+    """Return the request of a native impression; the object itself may hold its members."""
+    if native.request or native.assets is None:
+        return native.request
+    return {name: getattr(native, name) for name in ("assets", "eventtrackers", "privacy")}
 
 
 def fault_of(request: Any) -> str:
@@ -155,14 +169,14 @@ def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
     if markup is None:
         return None
     known = _version(markup.ver if markup.ver not in (None, "") else version)
-    assets = markup.assets or ()
-    if known is None or _fault_of_assets(assets) is not None:
+    if known is None or _fault_of_assets(markup.assets) is not None:
         return None
+    assets = tuple(map(_of_one_kind, markup.assets or ()))
     required = [asset for asset in assets if asset.required == 1]
     return NativeRequest(
         number=number,
         version=known,
-        assets=tuple(assets),
+        assets=assets,
         trackers=frozenset(_trackers(markup.eventtrackers or () if known == "1.2" else ())),
         privacy=known == "1.2" and markup.privacy == 1,
         required_kinds=_required_kinds(required),
@@ -172,6 +186,8 @@ def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
 def _decode(text: str) -> NativeMarkup | None:
     """Decode a native request without its wrapper; None if it is malformed."""
     try:
+        if text.lstrip().startswith('"'):  # encoded twice
+            text = _text_decoder.decode(text)
         markup = _decoder.decode(text)
     except (msgspec.ValidationError, UnicodeEncodeError):
         try:
@@ -198,6 +214,18 @@ def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
     if not all(asset.title or asset.img or asset.video or asset.data for asset in required):
         return ".assets[]: has neither title, img, video nor data"
     return None
+
+
+def _of_one_kind(asset: AssetAsked) -> AssetAsked:
+    """Reduce an asset to the kind that it asks for: the first that states anything, else the first.
+
+    Some senders write all four, and leave three of them empty.
+    """
+    kinds = {name: kind for name in _KINDS if (kind := getattr(asset, name)) is not None}
+    if len(kinds) < 2:
+        return asset
+    own = next((name for name, kind in kinds.items() if kind != type(kind)()), next(iter(kinds)))
+    return AssetAsked(id=asset.id, required=asset.required, **{own: kinds[own]})
 
 
 def _version(ver: Text) -> str | None:

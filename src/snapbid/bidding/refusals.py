@@ -205,7 +205,7 @@ def with_open_deals(imp: Imp) -> Imp:
 def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
     """Add the limits on creatives one by one; return the first that leaves no campaign."""
     query = asking.query(replace(asking.request, wlang=None, wlangb=None))
-    if imp.native and NATIVE_REQUESTS.read(imp.native.request, imp.native.ver) is None:
+    if imp.native and NATIVE_REQUESTS.of(imp.native) is None:
         imp = replace(imp, native=None)  # an unreadable request takes no creative at all
     applied: list[str] = []
     for limit in CREATIVE_LIMITS:

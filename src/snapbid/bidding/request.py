@@ -103,11 +103,15 @@ class Audio(Struct, gc=False):
 class Native(Struct, gc=False):
     """The native ads that an impression accepts (OpenRTB 2.6, 3.2.9).
 
-    `request` is JSON text, or an object as some exchanges send it; see `native_request`.
+    `request` is JSON text, or an object as some exchanges send it; others put its members here. See
+    `native_request`.
     """
 
     request: Any = None
     ver: Text = None
+    assets: Any = None
+    eventtrackers: Any = None
+    privacy: Any = None
     plcmttype: Enumeration = None
     battr: Enumerations = None
     api: Enumerations = None

@@ -21,9 +21,11 @@ MAX_AUTHORITY: Final = 2048
 _CACHED: Final = 100_000
 _MAX_LABEL: Final = 63
 _ENCODED: Final = "xn--"
-# Authority of a URL whose scheme may be missing: "https://user@host:443/path", "//host", "host/x".
+# Authority of a URL whose scheme may be missing, or written twice: "https://user@host:443/path",
+# "//host", "host/x", "http://https//host".
 _AUTHORITY: Final = re.compile(
-    r"(?:(?:[a-z][a-z0-9+.\-]*:)?[/\\]{2,})?"  # scheme
+    r"(?:(?:[a-z][a-z0-9+.\-]*:|https?)?[/\\]{2,}"  # scheme, at times without its colon
+    r"(?:https?(?::[/\\]+|[/\\]{2,}))*)?"  # another one
     r"(?:[^/?#\\]*@)?"  # userinfo
     r"([^/?#\\:@]+)"  # host
     r"(?::[0-9]+)?"  # port

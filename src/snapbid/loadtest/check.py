@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from snapbid.bidding.lookups import dsa_of
 from snapbid.bidding.request import BidRequest, Deal, Imp
 from snapbid.loadtest.media import MediaLimits, media_limits, misfit
 from snapbid.loadtest.prices import DurationFloor, floor_of, floors_by_duration, is_paid
@@ -148,9 +149,7 @@ def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
 
 
 def _needs_dsa(request: BidRequest) -> bool:
-    regs = request.regs
-    places = (regs, regs.ext) if regs is not None else ()
-    asked = next((place.dsa for place in places if place is not None and place.dsa), None)
+    asked = dsa_of(request)
     return asked is not None and asked.dsarequired in (2, 3)
 
 

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
+from snapbid.bidding.lookups import dsa_of
 from snapbid.bidding.refusals import ANY_ASSETS, with_open_deals
-from snapbid.bidding.request import BidRequest, Dsa, Imp, Native, Pmp
+from snapbid.bidding.request import BidRequest, Imp, Native, Pmp
 from snapbid.campaigns.campaign import Campaign, Creative, Values
 from snapbid.campaigns.native import NativeAd, NativeLink
 from snapbid.catalog.single import Refusal, index_of
@@ -262,7 +263,7 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
         yield RuleCheck(
             "blocked advertisers", campaign.advertiser, words.lists(badv=request.badv), True
         )
-    if dsa := _dsa_of(request):
+    if dsa := dsa_of(request):
         asks = words.declared(campaign.dsa)
         yield RuleCheck("dsa", asks, words.declaring(dsa), True)
     if request.bcat or request.acat:
@@ -274,10 +275,3 @@ def _pod_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[Ru
     """Yield a row if other impressions of the pod already have advertisers."""
     if rivals := situation.rivals.get(imp.id):
         yield RuleCheck("pod", campaign.advertiser, words.rivals(rivals), True)
-
-
-def _dsa_of(request: BidRequest) -> Dsa | None:
-    regs = request.regs
-    if regs is None:
-        return None
-    return regs.dsa if regs.dsa is not None or regs.ext is None else regs.ext.dsa

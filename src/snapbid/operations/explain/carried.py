@@ -79,6 +79,6 @@ def asked(imp: Imp) -> str:
         parts.append(f"banner {', '.join(sizes_of(imp)) or 'without a size'}")
     parts += [name for name in ("video", "audio") if getattr(imp, name) is not None]
     if imp.native is not None:
-        readable = NATIVE_REQUESTS.read(imp.native.request, imp.native.ver) is not None
+        readable = NATIVE_REQUESTS.of(imp.native) is not None
         parts.append("native" if readable else "native, whose request cannot be read")
     return "; ".join(parts) or "no media"

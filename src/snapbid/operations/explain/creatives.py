@@ -13,6 +13,7 @@ from snapbid.bidding.refusals import CREATIVE_LIMITS, LANGUAGE, PRICE, format_ru
 from snapbid.bidding.request import BidRequest, Deal, Imp
 from snapbid.campaigns.campaign import Campaign, Creative, Values
 from snapbid.campaigns.suspensions import CreativeSuspension
+from snapbid.campaigns.vocabulary import trimmed
 from snapbid.catalog.payload import MEDIA
 from snapbid.catalog.single import FORMAT_NAME, Refusal
 from snapbid.operations.explain import words
@@ -149,4 +150,5 @@ def wanted_deals(campaign: Campaign) -> tuple[str | int, ...]:
 def offered_deals(campaign: Campaign, imp: Imp, situation: Situation) -> list[tuple[Deal, int]]:
     """Return the campaign's deals that the impression offers, with their floors."""
     own = {str(id) for id in wanted_deals(campaign)}
-    return [entry for entry in deals_of(imp, situation.lookups) if str(entry[0].id) in own]
+    offered = deals_of(imp, situation.lookups)
+    return [(deal, floor) for deal, floor in offered if trimmed(str(deal.id)) in own]

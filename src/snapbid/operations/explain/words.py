@@ -93,9 +93,9 @@ def by_duration(of: Video | Audio | Deal) -> str:
         f"{0 if span.mindur is None else span.mindur} to"
         f" {'any' if span.maxdur is None else span.maxdur} s {span.bidfloor:g}"
         for span in of.durfloors or ()
-        if (span.bidfloor or 0) > 0
+        if not (span.bidfloor or 0) <= 0  # NaN, too
     ]
-    parts = [f"mincpmpersec {of.mincpmpersec:g}"] if (of.mincpmpersec or 0) > 0 else []
+    parts = [] if (of.mincpmpersec or 0) <= 0 else [f"mincpmpersec {of.mincpmpersec:g}"]
     return "; ".join([*parts, f"durfloors {some(spans)}"] if spans else parts)
 
 
@@ -139,7 +139,7 @@ def assets(ad: NativeAd | None) -> str:
 
 def required_assets(native: Native) -> str:
     """List the assets that a native impression requires."""
-    request = NATIVE_REQUESTS.read(native.request, native.ver)
+    request = NATIVE_REQUESTS.of(native)
     if request is None:
         return "a native request that cannot be read"
     required = [asset for asset in request.assets if asset.required == 1]

@@ -7,7 +7,7 @@ refused it. The bid path ignores unusable values, so the sender's mistakes show 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from snapbid.bidding.native_request import NATIVE_REQUESTS, fault_of
+from snapbid.bidding.native_request import NATIVE_REQUESTS, fault_of, request_of
 from snapbid.bidding.reasons import Reason
 from snapbid.bidding.refusals import last_rule, sizes_of
 from snapbid.bidding.request import BidRequest
@@ -47,7 +47,7 @@ def _faults(sample: Sample) -> Iterator[str]:
         if imp.banner is not None and not sizes_of(imp):
             yield "imp[].banner: states no size, neither w and h nor format"
         native = imp.native
-        if native is not None and NATIVE_REQUESTS.read(native.request, native.ver) is None:
-            yield f"imp[].native.request{fault_of(native.request)}"
+        if native is not None and NATIVE_REQUESTS.of(native) is None:
+            yield f"imp[].native.request{fault_of(request_of(native))}"
     for path in misspelt_in(sample.body, BidRequest):
         yield f"{path}: is not read: its name is in the wrong letter case"

@@ -23,7 +23,7 @@ from msgspec import Struct
 from snapbid.base.errors import BadRequest
 from snapbid.bidding import privacy
 from snapbid.bidding.lookups import signals
-from snapbid.bidding.native_request import NativeMarkup
+from snapbid.bidding.native_request import AssetAsked, NativeMarkup, TrackerAsked
 from snapbid.bidding.request import BidRequest, Device
 from snapbid.bidding.tolerance import decode_tolerantly
 
@@ -55,7 +55,7 @@ DROPPED: Final = {"Geo": "zip"}
 CHANGED: Final = {
     "BidRequest": "id",
     "Imp": "id",
-    "Native": "request",
+    "Native": "request assets eventtrackers privacy",
     "Site": "page",
     "Geo": "lat lon",
     "Device": "ip ipv6 ifa",
@@ -95,6 +95,9 @@ class Scrubber:
             ("BidRequest", "id"): self._hex,
             ("Imp", "id"): self._impression_id,
             ("Native", "request"): self._native_request,
+            ("Native", "assets"): lambda asset: self._object(asset, AssetAsked),
+            ("Native", "eventtrackers"): lambda tracker: self._object(tracker, TrackerAsked),
+            ("Native", "privacy"): _flag,
             ("Site", "page"): _origin,
             ("Geo", "lat"): _rounded,
             ("Geo", "lon"): _rounded,
@@ -170,6 +173,8 @@ class Scrubber:
             given = msgspec.json.decode(value) if isinstance(value, str) else None
         except (msgspec.DecodeError, UnicodeEncodeError):
             return None
+        if isinstance(given, str):  # encoded twice
+            return msgspec.json.encode(self._native_request(given)).decode()
         return msgspec.json.encode(self._object(given, NativeMarkup)).decode()
 
     def _impression_id(self, value: Any) -> str:
@@ -217,6 +222,10 @@ def _objects(value: Any) -> list[Document]:
 def _is_plain(text: str) -> bool:
     """Return whether a text is short, printable, and neither an email address nor a `+` number."""
     return len(text) <= MAX_TEXT and not _PERSONAL.search(text)
+
+
+def _flag(value: Any) -> Any:
+    return value if isinstance(value, int) else None
 
 
 def _origin(value: Any) -> str | None:
