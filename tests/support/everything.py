@@ -82,6 +82,9 @@ REQUEST: Document = {
             "native": {
                 "request": '{"assets":[{"id":1,"title":{"len":90}}]}',
                 "ver": "1.2",
+                "assets": [{"id": 1, "title": {"len": 90}}],
+                "eventtrackers": [{"event": 1, "methods": [1]}],
+                "privacy": 1,
                 "battr": [9],
                 "api": [7],
                 "plcmttype": 1,
