@@ -43,7 +43,7 @@ class Capped:
 
 def users_of(shard: int, shards: int) -> Iterator[str]:
     """Users whose caps are in a shard, by their names at the SSP acme (bidding/identity.py)."""
-    names = (f"user acme {number}" for number in count())
+    names = (f"user acme {number}" for number in count(1))  # 0 is nobody's id
     return (name for name in names if user_shard(user_digest(name), shards) == shard)
 
 
