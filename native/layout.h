@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SB_MAGIC 0x5844494249504e53ULL /* "SNPIBIDX" */
-#define SB_VERSION 10u
+#define SB_VERSION 11u
 #define SB_BLOCK 512u      /* campaigns per block */
 #define SB_WORDS 8u        /* 64-bit words per block */
 #define SB_KEY_MAX 512u    /* bytes of the longest key; no campaign has a longer one */
@@ -108,6 +108,7 @@ typedef struct {
     uint8_t media, flags;
     uint8_t type; /* of a banner */
     uint8_t delivery; /* bits */
+    uint16_t ads; /* of the markup; several are a pod */
 } sb_creative;
 
 enum { SB_FAMILY = 8 }; /* in the flags, from this bit on: the taxonomy of the categories */

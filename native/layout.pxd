@@ -37,6 +37,7 @@ cdef extern from "layout.h" nogil:
         uint32_t attributes, protocols, apis, language, bitrate, lists
         uint16_t mimes, other_attributes, other_protocols
         uint8_t media, flags, type, delivery
+        uint16_t ads
     ctypedef struct sb_campaign:
         int64_t price
         uint32_t seat, bundle, advertiser, lists, creatives

@@ -71,6 +71,7 @@ CAUSES = {
     "creative.bitrate": "bitrate",
     "creative.delivery": "delivery",
     "creative.player": "player",
+    "creative.ads": "ads",
 }
 LOSSES = {
     "private_auction": 4,

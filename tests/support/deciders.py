@@ -24,7 +24,7 @@ CREATIVE_RULES = (
     *("creative.minduration", "creative.maxduration", "creative.api", "creative.btype"),
     *("creative.language", "creative.native", "creative.rqddurs", "creative.poddur"),
     *("creative.linearity", "creative.skip", "creative.bitrate", "creative.delivery"),
-    "creative.player",
+    *("creative.player", "creative.ads"),
     *("creative.mincpmpersec", "creative.durfloors"),
 )
 LIMITS = (

@@ -14,7 +14,12 @@ from typing import Any
 
 from support import oracle_categories, oracle_native, oracle_vast
 from support.oracle_deals import best_deal, deal_steps, refused_by_durations, unpaid, wanted_deals
-from support.oracle_media import attributes, misfits_in_media, misfits_in_player
+from support.oracle_media import (
+    attributes,
+    misfits_in_ads,
+    misfits_in_media,
+    misfits_in_player,
+)
 from support.oracle_pods import Separation
 from support.oracle_reading import (
     MOST_FORMATS,
@@ -245,7 +250,8 @@ def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]
     protocols, spoken = protocols_of(kind, media), set(creative.get("protocols", []))
     if protocols and spoken and not protocols & spoken:
         yield "creative.protocols"
-    yield from misfits_in_time(media, creative.get("duration"))
+    yield from misfits_in_time(media, creative)
+    yield from misfits_in_ads(media, creative)
     yield from misfits_in_media(media, creative)
     if kind == "video":
         yield from misfits_in_player(media, creative)
@@ -280,15 +286,16 @@ def protocols_of(kind: str, media: Document) -> set[int]:
     return numbers(media.get("protocol")) if not protocols and kind == "video" else protocols
 
 
-def misfits_in_time(media: Document, duration: int | None) -> Iterator[str]:
-    """Apply minduration and maxduration, in seconds."""
+def misfits_in_time(media: Document, creative: Document) -> Iterator[str]:
+    """Apply the limits of durations, in seconds; of a pod's ads only the sum is known."""
+    duration = creative.get("duration")
     shortest, longest = bound(media.get("minduration")), bound(media.get("maxduration"))
     pod, exact = bound(media.get("poddur")), numbers(media.get("rqddurs"))
     if duration is None:
         if exact or shortest is not None or longest is not None or pod is not None:
             yield "creative.duration.unknown"
         return
-    if exact and duration not in exact:
+    if exact and (duration not in exact or creative.get("ads", 1) > 1):
         yield "creative.rqddurs"
     if pod is not None and duration > pod:
         yield "creative.poddur"

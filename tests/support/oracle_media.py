@@ -22,6 +22,14 @@ def misfits_in_media(media: Document, creative: Document) -> Iterator[str]:
         yield "creative.delivery"
 
 
+def misfits_in_ads(media: Document, creative: Document) -> Iterator[str]:
+    """Apply how many ads there may be: one in a pod's slot of fixed length, else `maxseq`."""
+    ads, most = creative.get("ads", 1), bound(media.get("maxseq"))
+    is_slot = media.get("podid") not in (None, "") and bound(media.get("poddur")) is None
+    if ads > 1 and (is_slot or (most is not None and ads > most)):
+        yield "creative.ads"
+
+
 def misfits_in_player(video: Document, creative: Document) -> Iterator[str]:
     """Apply linearity, skipping, and the player's size: what is not said does not fit."""
     linearity = integer(video.get("linearity"), 1)

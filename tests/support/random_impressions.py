@@ -114,6 +114,8 @@ def timed_of(choices: Choices, kind: str) -> Document:
         media["rqddurs"] = [whole(choices, each) for each in choices.some((*pools.DURATIONS, 0))]
     if choices.chance(15):
         media["poddur"] = alone(choices, choices.pick((60, 30, 15, 14, 0, -1)))
+    if choices.chance(15):
+        media["maxseq"] = alone(choices, choices.pick((1, 1, 2, 3, 0, -1)))
     for key in ("minbitrate", "maxbitrate"):
         if choices.chance(12):
             media[key] = alone(choices, choices.pick((*pools.BITRATES, 0, -1)))

@@ -185,6 +185,8 @@ def creative_of(choices: Choices, name: str) -> Document:
             creative["protocols"] = choices.some(pools.PROTOCOLS, 2)
         if choices.chance(75):
             creative["duration"] = choices.pick(pools.DURATIONS)
+        if choices.chance(25):
+            creative["ads"] = choices.pick((1, 2, 3))
     if choices.chance(30):
         creative["attributes"] = choices.some(pools.ATTRIBUTES, 2)
     if choices.chance(25):
@@ -199,7 +201,7 @@ def creative_of(choices: Choices, name: str) -> Document:
 
 
 SAID_BY_VAST = ["mimes", "protocols", "duration", "apis", "linear", "skippable"]
-SAID_BY_VAST += ["bitrate", "delivery", "w", "h"]
+SAID_BY_VAST += ["bitrate", "delivery", "w", "h", "ads"]
 
 
 def vast_of(choices: Choices, media: str) -> str:

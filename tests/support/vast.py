@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,13 @@ def wrapper(version: str) -> str:
     impression = "<Impression>https://track.example/</Impression>"
     rest = f"{impression}{uri}" if version.startswith("4") else f"{uri}{impression}<Creatives/>"
     return _document(version, f"<Wrapper><AdSystem>a</AdSystem>{rest}</Wrapper>")
+
+
+def pod(version: str, *ads: str) -> str:
+    """The ads of several documents of one ad, in one document, as a pod."""
+    found = [re.findall(r"<Ad .*</Ad>", ad, re.DOTALL)[0] for ad in ads]
+    numbered = [ad.replace("<Ad ", f'<Ad sequence="{n}" ', 1) for n, ad in enumerate(found, 1)]
+    return _document(version, "").replace('<Ad id="1"></Ad>', "".join(numbered))
 
 
 def _document(version: str, ad: str) -> str:

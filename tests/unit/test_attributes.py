@@ -32,8 +32,7 @@ OF_OTHERS = {("imp", "prebid")}  # within such an `ext`
 READ_IN_PYTHON = {
     ("user", "consent"), ("useragent", "browsers"), ("useragent", "platform"),
     ("brandversion", "brand"), ("native", "request"), ("native", "ver"), ("native", "assets"),
-    ("native", "eventtrackers"), ("native", "privacy"),
-    ("video", "podid"), ("audio", "podid"), ("qty", "multiplier"),
+    ("native", "eventtrackers"), ("native", "privacy"), ("qty", "multiplier"),
 }  # fmt: skip
 
 

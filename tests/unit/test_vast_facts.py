@@ -5,7 +5,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from support.vast import inline, overlay, wrapper
+from support.vast import inline, overlay, pod, wrapper
 
 from snapbid.campaigns.campaign import CampaignError, Creative
 from snapbid.campaigns.campaign_file import read_file
@@ -50,7 +50,7 @@ def mistakes(document: dict[str, Any]) -> list[str]:
 
 def derived(creative: Creative) -> dict[str, Any]:
     fields = ["protocols", "mimes", "duration", "bitrate", "delivery", "apis", "linear"]
-    fields += ["skippable", "w", "h", "attributes"]
+    fields += ["skippable", "w", "h", "attributes", "ads"]
     values = {name: getattr(creative, name) for name in fields}
     return {name: value for name, value in values.items() if value not in (None, ())}
 
@@ -72,6 +72,11 @@ def derived(creative: Creative) -> dict[str, Any]:
          {"protocols": (2,), "mimes": ("application/javascript",), "duration": 15, "w": 640,
           "h": 360, "delivery": (2,), "linear": True, "apis": (2,)}),
         (inline("3.0", linear=OVERLAY), "video", {"protocols": (3,), "linear": False}),
+        (pod("3.0", inline("3.0", SPOT), inline("3.0", SPOT, duration="00:00:30")), "audio",
+         {"protocols": (3,), "mimes": ("audio/mpeg",), "duration": 45, "bitrate": 128,
+          "delivery": (2,), "ads": 2}),
+        (pod("3.0", wrapper("3.0"), wrapper("3.0"), wrapper("3.0")), "video",
+         {"protocols": (6,), "ads": 3}),
         (wrapper("4.1"), "video", {"protocols": (12,)}),
         ("https://ads.example/vast?a={{auction_id}}", "video", {}),
         (" //ads.example/vast?cb=[CACHEBUSTING]\n", "audio", {}),
@@ -139,6 +144,8 @@ def test_a_video_asset() -> None:
          "w: must match one of the markup's media files (640x360, 1920x1080, 1280x720)"),
         (inline("3.0", LADDER), {"h": 480},
          "h: must match one of the markup's media files (640x360, 1920x1080, 1280x720)"),
+        (pod("3.0", inline("3.0", LADDER), inline("3.0", LADDER)), {"ads": 1},
+         "ads: must match the markup (2), found 1"),
         ("<DAAST version='1.0'/>", {"media": "audio"},
          "adm: must be VAST 2.0 to 4.3 or the URL of a VAST document, found <DAAST>,"
          " line 1 of the text"),
@@ -158,6 +165,9 @@ def test_contradictions(adm: str, stated: dict[str, Any], mistake: str) -> None:
                           "linear": False, "skippable": True, "w": 1, "h": 1, "delivery": [1]}),
         (inline("3.0", LADDER), {"apis": [7], "w": 1280, "h": 720, "bitrate": 2000}),
         (inline("3.0", VPAID), {"apis": [7, 2], "skippable": True}),
+        (inline("3.0", LADDER), {"ads": 1}),
+        (wrapper("3.0"), {"ads": 4}),
+        ("https://ads.example/", {"ads": 2}),
         (inline("3.0", SPOT), {"media": "audio", "w": 300, "h": 250, "duration": 15}),
         ("https://ads.example/", {"protocols": [9], "mimes": ["a/b"], "duration": 3}),
     ],

@@ -828,6 +828,7 @@ cdef class Builder:
                 one.flags |= SB_NOT_SKIPPABLE
             one.bitrate = bitrate or 0
             one.delivery = mask(creative.delivery)
+            one.ads = creative.ads or 1
             language = creative.language
             if language is not None:
                 one.language = self.language(language)

@@ -61,12 +61,14 @@ cpdef enum _Field:
     BANNER_BTYPE, BANNER_MIMES, BANNER_API
     FORMAT_W, FORMAT_H
     VIDEO_MIMES, VIDEO_MINDURATION, VIDEO_MAXDURATION, VIDEO_RQDDURS, VIDEO_PODDUR
+    VIDEO_MAXSEQ, VIDEO_PODID
     VIDEO_PROTOCOLS, VIDEO_PROTOCOL, VIDEO_BATTR
     VIDEO_LINEARITY, VIDEO_SKIP, VIDEO_MINBITRATE, VIDEO_MAXBITRATE, VIDEO_DELIVERY
     VIDEO_BOXINGALLOWED, VIDEO_W, VIDEO_H
     VIDEO_POS, VIDEO_PLCMT, VIDEO_PLACEMENT, VIDEO_API
     VIDEO_MINCPMPERSEC, VIDEO_DURFLOORS
     AUDIO_MIMES, AUDIO_MINDURATION, AUDIO_MAXDURATION, AUDIO_RQDDURS, AUDIO_PODDUR
+    AUDIO_MAXSEQ, AUDIO_PODID
     AUDIO_PROTOCOLS, AUDIO_BATTR
     AUDIO_MINBITRATE, AUDIO_MAXBITRATE, AUDIO_DELIVERY
     AUDIO_API, AUDIO_MINCPMPERSEC, AUDIO_DURFLOORS
@@ -412,6 +414,7 @@ cdef struct Stream:  # the requirements of an impression's video or audio
     bint has_delivery
     uint32_t delivery  # bits, those below SB_MASKED
     int64_t least_bitrate, most_bitrate  # kbit/s, 0: no limit
+    int64_t most_ads  # 0: no limit
     int64_t player_w, player_h  # pixels, if boxing is not allowed; 0: no limit
     Prices prices
 
@@ -462,6 +465,8 @@ cdef inline bint fits_player(int64_t w, int64_t h, const Stream *stream) noexcep
 
 cdef inline bint fits_media(const sb_creative *creative, const Stream *stream) noexcept:
     """Return whether the creative's media fit; unknown media do not."""
+    if stream.most_ads and creative.ads > stream.most_ads:
+        return False
     if stream.flags & ~<uint32_t>creative.flags:
         return False
     if stream.has_delivery and not stream.delivery & creative.delivery:
@@ -496,6 +501,7 @@ cdef class ImpressionReading:
     cdef int read_player(self, Stream *stream, object video) except -1
     cdef int read_bitrates(self, Stream *stream, object least, object most) except -1
     cdef int read_durations(self, Stream *stream, object exact, object pod) except -1
+    cdef void read_ads(self, Stream *stream, object most, object pod, object pod_duration) noexcept
     cdef int read_prices(self, Prices *prices, object per_second, object floors,
                          object currency) except -1
     cdef int read_deals(self, object deals) except -1

@@ -1432,8 +1432,11 @@ cdef class ImpressionReading:
             "imp[].video.delivery")
         self.read_bitrates(
             stream, reader.get(video, VIDEO_MINBITRATE), reader.get(video, VIDEO_MAXBITRATE))
-        return self.read_durations(
+        self.read_durations(
             stream, reader.get(video, VIDEO_RQDDURS), reader.get(video, VIDEO_PODDUR))
+        self.read_ads(stream, reader.get(video, VIDEO_MAXSEQ), reader.get(video, VIDEO_PODID),
+                      reader.get(video, VIDEO_PODDUR))
+        return 0
 
     cdef int read_audio(self, object audio) except -1:
         cdef Asked *asked = &self.asked
@@ -1455,8 +1458,11 @@ cdef class ImpressionReading:
             "imp[].audio.delivery")
         self.read_bitrates(
             stream, reader.get(audio, AUDIO_MINBITRATE), reader.get(audio, AUDIO_MAXBITRATE))
-        return self.read_durations(
+        self.read_durations(
             stream, reader.get(audio, AUDIO_RQDDURS), reader.get(audio, AUDIO_PODDUR))
+        self.read_ads(stream, reader.get(audio, AUDIO_MAXSEQ), reader.get(audio, AUDIO_PODID),
+                      reader.get(audio, AUDIO_PODDUR))
+        return 0
 
     cdef int read_player(self, Stream *stream, object video) except -1:
         """Read linearity, skipping, and the player's size if media may not be boxed."""
@@ -1506,6 +1512,17 @@ cdef class ImpressionReading:
                                          asked.n_durations - stream.first_duration)
             asked.n_durations = stream.first_duration + stream.n_durations
         return 0
+
+    cdef void read_ads(self, Stream *stream, object most, object pod,
+                       object pod_duration) noexcept:
+        """Read how many ads one creative may have: one in a fixed slot of a pod, and one of exact
+        durations, since a creative states only the sum of its ads' durations."""
+        if stream.exact or is_given(pod) and not positive(pod_duration):
+            stream.most_ads = 1
+        else:
+            stream.most_ads = positive(most)
+        if stream.most_ads:
+            stream.limits_media = True
 
     cdef int read_prices(self, Prices *prices, object per_second, object floors,
                          object currency) except -1:

@@ -62,6 +62,7 @@ CREATIVE_LIMITS: Final = {
     "mimes": ("mimes",),
     "protocols": ("protocols", "protocol"),
     "duration": ("minduration", "maxduration", "rqddurs", "poddur"),
+    "ads": ("maxseq", "podid"),
     "linear": ("linearity",),
     "skippable": ("skip",),
     "bitrate": ("minbitrate", "maxbitrate"),
@@ -235,6 +236,8 @@ def with_limits(imp: Imp, kept: Container[str]) -> Imp:
 
 def _without(limited: Any, dropped: dict[str, Any]) -> Any:
     own = {name: value for name, value in dropped.items() if hasattr(limited, name)}
+    if "poddur" in own and (limited.poddur or 0) > 0:
+        own["podid"] = None  # without `poddur`, it would be a fixed slot
     return replace(limited, **own)
 
 

@@ -47,7 +47,9 @@ _BETWEEN: Final = re.compile("[,_]")  # separators of a list of numbers sent as 
 UNREADABLE: Final = -1  # stands for an entry of a list of numbers that is not a number
 _BOUNDS: Final = {  # how a fraction is rounded so that the bound holds
     **dict.fromkeys(("minduration", "mindur", "minbitrate"), math.ceil),
-    **dict.fromkeys(("tmax", "maxduration", "maxdur", "poddur", "maxbitrate"), math.floor),
+    **dict.fromkeys(
+        ("tmax", "maxduration", "maxdur", "poddur", "maxseq", "maxbitrate"), math.floor
+    ),
 }
 _FLAG_TEXTS: Final = {"true": True, "false": False}  # as in the typed decoder
 

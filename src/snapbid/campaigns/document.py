@@ -71,6 +71,7 @@ MAX_API: Final = 31  # the index has a bit for each; the list of API frameworks 
 XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
 MAX_BANNER_TYPE: Final = IFRAME
 MAX_DELIVERY: Final = 3  # 1 streaming, 2 progressive, 3 download
+MAX_ADS: Final = 1_000  # of a pod
 SKIP_BUTTON: Final = 16  # the creative attribute
 
 
@@ -105,7 +106,7 @@ def _has_what_only_its_media_has(creative: Any, at: Path, mistakes: Mistakes) ->
             if getattr(creative, field) is not None:
                 report(mistakes, (at, field), "is only for media video")
         if creative.media != "audio":
-            for field in ("bitrate", "delivery"):
+            for field in ("bitrate", "delivery", "ads"):
                 if getattr(creative, field):
                     report(mistakes, (at, field), "is only for media video and audio")
 
@@ -283,6 +284,7 @@ def _creatives(together: Together) -> Check:
                 "skippable": check_flag,
                 "bitrate": integer(1),
                 "delivery": list_of(integer(1, MAX_DELIVERY)),
+                "ads": integer(1, MAX_ADS),
             },
             _creative,
             required=("id", "media"),

@@ -90,9 +90,9 @@ class Vast(msgspec.Struct, frozen=True):
     """The facts about the ads that a player plays: the ads of a pod, or else the first ad.
 
     Facts missing from the markup, such as a wrapper's media, are None or empty. `seconds` is the
-    duration; `apis` are the API frameworks that the document needs. Three fields hold messages with
-    line numbers: `untimed` says why a linear ad has no readable duration, `insecure` lists elements
-    that are loaded over HTTP, and `warnings` lists deviations from VAST.
+    duration of all `ads`; `apis` are the API frameworks that the document needs. Three fields hold
+    messages with line numbers: `untimed` says why a linear ad has no readable duration, `insecure`
+    lists elements that are loaded over HTTP, and `warnings` lists deviations from VAST.
     """
 
     version: str
@@ -106,6 +106,7 @@ class Vast(msgspec.Struct, frozen=True):
     untimed: str | None = None
     insecure: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    ads: int = 1
 
 
 class VastError(ValueError):
@@ -246,6 +247,7 @@ class _VastReader:
             None if untimed is None else str(untimed),
             tuple(map(str, _insecure(root))),
             self._all_warnings(version),
+            len(played),
         )
 
     def _all_warnings(self, version: str) -> tuple[str, ...]:

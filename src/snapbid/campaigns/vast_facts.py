@@ -27,7 +27,7 @@ DOWNLOAD: Final = 3  # AdCOM's delivery method; VAST calls it progressive, too
 _ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
 _ABSENT: Final = (None, ())
 _OF_NATIVE: Final = ("protocols", "mimes", "duration")
-_OF_AUDIO: Final = (*_OF_NATIVE, "bitrate", "delivery", "apis")
+_OF_AUDIO: Final = (*_OF_NATIVE, "bitrate", "delivery", "apis", "ads")
 _FIELDS: Final = {
     "video": (*_OF_AUDIO, "linear", "skippable", "w", "h"),
     "audio": _OF_AUDIO,
@@ -89,6 +89,7 @@ def _facts(vast: Vast) -> dict[str, Any]:
         "apis": vast.apis,
         "linear": vast.linear,
         "skippable": vast.skippable,
+        "ads": vast.ads if vast.ads > 1 else None,
     }
     if sizes := _sizes(vast):
         facts["w"], facts["h"] = max(sizes, key=lambda size: size[0] * size[1])
@@ -247,6 +248,13 @@ def _check_skippable(creative: Any, vast: Vast) -> str | None:
     return f"must be {shown(vast.skippable)}: the markup {has} skip offset"
 
 
+def _check_ads(creative: Any, vast: Vast) -> str | None:
+    stated = creative.ads
+    if type(stated) is not int or stated == vast.ads or vast.is_wrapper:
+        return None
+    return f"must match the markup ({vast.ads}), found {stated}"
+
+
 def _check_size(creative: Any, vast: Vast) -> str | None:
     sizes = _sizes(vast)
     if len(sizes) < len(vast.files) or not sizes:
@@ -267,6 +275,7 @@ _RULES: Final[dict[str, _Agrees]] = {
     "apis": _check_apis,
     "linear": _check_linear,
     "skippable": _check_skippable,
+    "ads": _check_ads,
     "w": _check_size,
     "h": lambda creative, vast: _check_size(creative, vast) if creative.w is None else None,
 }

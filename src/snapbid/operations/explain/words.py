@@ -167,7 +167,10 @@ def misfit(of: Creative, cause: str) -> str:
         case "secure":
             return "not secure"
         case "duration" | "price":
-            return "no duration" if of.duration is None else f"{of.duration} s"
+            ads = f" in {of.ads} ads" if of.ads else ""
+            return "no duration" if of.duration is None else f"{of.duration} s{ads}"
+        case "ads":
+            return f"a pod of {of.ads} ads"
         case "native":
             return assets(of.native)
         case "attributes" | "mimes" | "protocols" | "apis":
@@ -205,6 +208,8 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
             bounds = _asks(stream, "minduration", "maxduration", "poddur")
             exact = lists(rqddurs=stream.rqddurs)
             return ", ".join([*bounds, exact] if exact else bounds)
+        case "ads":
+            return ", ".join(_asks(stream, "maxseq", "podid"))
         case "linear":
             return ", ".join(_asks(stream, "linearity"))
         case "skippable":

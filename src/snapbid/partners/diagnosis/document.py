@@ -62,6 +62,7 @@ RULES: Final = {
     "creative mimes": "mimes has none of the creatives' media types",
     "creative protocols": "protocols has none of the creatives' protocols",
     "creative duration": "minduration, maxduration, rqddurs or poddur excludes the creatives",
+    "creative ads": "maxseq, or a fixed slot of a pod, excludes creatives of several ads",
     "creative linear": "linearity excludes the creatives",
     "creative skippable": "skip is 0, but no creative is known not to be skippable",
     "creative bitrate": "minbitrate or maxbitrate excludes the creatives",
