@@ -47,7 +47,11 @@ async def dsn(database: str) -> str:
 
 
 async def bid_before(old: Machine) -> None:
-    """20 bids of the budget: 5 won, 5 lost, 10 open. Of each user one won, one lost, one open."""
+    """20 bids of the budget: 5 won, 5 lost, 10 open. Of each user one won, one lost, one open.
+
+    A bid that no budget covers is refused before.
+    """
+    assert await old.refuse() == "b"
     assert [await old.bid(n) for n in range(20)] == ["k"] * 20
     assert await old.settle(WIN, *auctions(0, 5)) == "ccccc"
     assert await old.settle(LOSS, *auctions(5, 10)) == "ccccc"

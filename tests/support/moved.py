@@ -24,7 +24,7 @@ from support.spending import reserve, state
 from support.stack import connected
 
 PRICE = 1_000_000  # nano-USD of a bid, and its CPM in micro-USD
-BUDGET, CAPS = 1, 2  # campaigns
+BUDGET, CAPS, POOR = 1, 2, 3  # campaigns
 
 
 class Machine:
@@ -55,6 +55,11 @@ class Machine:
         of = Limits(CAPS, None, None, None, ((3, 3600),))
         auction = b"%s-%d" % (user.encode(), number)
         return await reserve(self.ledger, auction, (b"1", PRICE, of), user=user)
+
+    async def refuse(self) -> str:
+        """A bid of a campaign whose budget is less than a bid costs."""
+        limits = Limits(POOR, None, 1, None, in_escrow=self._is_escrowed)
+        return await reserve(self.ledger, b"poor", (b"1", PRICE, limits))
 
     async def settle(self, kind: int, *auctions: bytes) -> str:
         letters = [await self.ledger.settle(kind, auction, b"1", 1) for auction in auctions]

@@ -131,9 +131,10 @@ class Copy:
         allowances = await self._read([("HGETALL", name) for name in names])
         for name, allowance in zip(names, allowances, strict=True):
             campaign = name[len(keys.prefix) + 2 :]
-            for field, amount in allowance.items():
-                if field == b"a":  # not an amount
-                    continue
+            amounts = {field: amount for field, amount in allowance.items() if field != b"a"}
+            if not amounts:  # refused here, and never held
+                continue
+            for field, amount in amounts.items():
                 await self._write(to, "HINCRBY", f"{prefix}m:{campaign.decode()}", field, amount)
                 if field[:1] == b"e":  # a hold: its end and its day
                     ends, _, _day = field[1:].partition(b":")
