@@ -88,3 +88,15 @@ async def test_a_family_that_is_gone_has_no_rules(stack: Stack) -> None:
     await asyncio.to_thread(eventually, lambda: get(stack, "gone")[0] == 200, "its rules")
     await execute(database, "delete from ssp where descriptor = 'gone'")
     await asyncio.to_thread(eventually, lambda: get(stack, "gone")[0] == 401, "its end")
+
+
+async def test_rules_that_are_no_longer_renewed_are_not_served(stack: Stack) -> None:
+    """A filter that outlives the drain drops the traffic of campaigns that came since."""
+    database = stack.environ["SNAPBID_DATABASE_URL"]
+    eventually(lambda: get(stack, "acme")[0] == 200, "the rules")
+    tag = get(stack, "acme")[1]["etag"]
+    await execute(database, "update demand_signal set made_at = now() - interval '14 minutes'")
+    assert get(stack, "acme", **{"if_none_match": tag})[0] == 304
+    await execute(database, "update demand_signal set made_at = now() - interval '16 minutes'")
+    status, headers, _ = get(stack, "acme", **{"if_none_match": tag})
+    assert (status, headers["retry-after"]) == (503, "5")

@@ -1,10 +1,12 @@
 """Demand signals: rules that tell SSPs which traffic campaigns can bid on (contract 11)."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 import asyncpg
 
+CURRENT_FOR: Final = timedelta(minutes=15)  # the drain renews signals every ten
 _STATE: Final = """
 select greatest(
         (select max(revision) from campaign), (select max(revision) from campaign_gone), 0
@@ -40,12 +42,16 @@ async def store(connection: asyncpg.Connection, signals: Mapping[str, DemandSign
 
 
 async def fetch(pool: asyncpg.Pool, ssp: str, timeout_s: float) -> DemandSignal | None:
-    """Fetch the signal of a canonical id; None before it is built.
+    """Fetch the signal of a canonical id; None if it is not built, or no longer renewed.
 
     Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
     """
     async with pool.acquire(timeout=timeout_s) as connection:
         row = await connection.fetchrow(
-            "select etag, rules from demand_signal where ssp = $1", ssp, timeout=timeout_s
+            "select etag, rules from demand_signal"
+            " where ssp = $1 and made_at > now() - $2::interval",
+            ssp,
+            CURRENT_FOR,
+            timeout=timeout_s,
         )
     return None if row is None else DemandSignal(row["etag"], row["rules"])

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from snapbid.campaigns.campaign import Campaign, Creative, Values
 
-AHEAD_MS: Final = 3_600_000  # campaigns that start within this time already count
+AHEAD_MS: Final = 7_200_000  # rules are valid for an hour, and may wait to be fetched
 MOST: Final = 20_000  # clauses; more are merged into wider ones
 MOST_COMPARED: Final = 2_000  # clauses of one media type and size
 _STEPS: Final = (100, 125, 160, 200, 250, 320, 400, 500, 640, 800)  # hundredths

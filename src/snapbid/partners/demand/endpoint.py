@@ -52,7 +52,7 @@ class DemandEndpoint:
             ) from error
         if signal is None:
             retry = (b"retry-after", b"5")
-            raise Unavailable("the rules are not built yet; send all requests", (retry,))
+            raise Unavailable("there are no current rules; send all requests", (retry,))
         tag = b'"%b"' % signal.etag.encode()
         fields = ((b"etag", tag), (b"cache-control", b"private, max-age=%d" % MAX_AGE_S))
         if tag in _known(scope):

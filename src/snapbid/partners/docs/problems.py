@@ -55,7 +55,7 @@ def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
         "report": _report(),
         "demand": {
             "unavailable": Unavailable(
-                "the rules are not built yet; send all requests", ((b"retry-after", b"5"),)
+                "there are no current rules; send all requests", ((b"retry-after", b"5"),)
             )
         },
     }
