@@ -171,8 +171,11 @@ def _print_offer(what: str, offer: "Offer | None") -> None:
     if offer is None:
         console.say(f"  {what}: none")
         return
+    from snapbid.operations.explain import words
+
     deal = f", deal {offer.deal}" if offer.deal is not None else ""
-    text = f"  {what}: {offer.campaign} at {offer.price:.2f} USD, creative {offer.creative}{deal}"
+    price = words.usd(round(offer.price * 1_000_000))
+    text = f"  {what}: {offer.campaign} at {price}, creative {offer.creative}{deal}"
     console.say(f"{text}{_shown_code(offer.code)}")
 
 
