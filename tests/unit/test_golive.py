@@ -44,6 +44,12 @@ def test_notices(wins: int, imps: int, win: str, billing: str) -> None:
     assert states(notices={"b": 100, "w": wins, "i": imps})[3:5] == [win, billing]
 
 
+def test_requests_to_unregistered_ids_show_beside_good_ones() -> None:
+    first = items(counts={"status:200": 5}, answers=[(NOW, 200)], strays={"acmee": NOW})[0]
+    assert first.state == "pass"
+    assert first.evidence[-1].startswith("a request to the unregistered id 'acmee' at ")
+
+
 def test_the_latest_answers_decide() -> None:
     """What went wrong before them is told and forgiven; what came before the span is not judged."""
     counts = {"status:200": KEPT, "status:400": 3}

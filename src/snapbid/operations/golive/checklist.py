@@ -68,6 +68,7 @@ def _path(seen: SspRequestStats, url: str) -> Item:
         (
             f"{_many(total, 'request')} to {url}, the latest at {shown_time(latest)}",
             f"the first one at {shown_time(first)}",
+            *strange,
         ),
     )
 
