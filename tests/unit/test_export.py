@@ -306,6 +306,19 @@ def test_units_name_only_visible_programs(place: str, tmp_path: Path) -> None:
     assert "--program" in said
 
 
+@pytest.mark.parametrize("place", ["/opt/my snapbid", "/opt/50%", "/opt/$HOME", "/opt/a'b"])
+def test_units_name_only_programs_that_systemd_reads_as_written(place: str) -> None:
+    status, said = export("systemd", "--program", f"{place}/snapbid")
+    assert status == 1
+    assert "has a character that systemd would take for syntax" in said
+
+
+def test_units_name_the_program_by_its_full_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/usr")
+    text = read("snapbid-serve.service", program=Path("snapbid/bin/snapbid"))
+    assert "ExecStart=/usr/snapbid/bin/snapbid serve" in text
+
+
 def test_units_name_only_accessible_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ def read(name: str, *, program: Path | None = None, runbook: str | None = None) 
     text = _text(name)
     if name.endswith(".service"):
         text = text.replace("@HARDENING@", _text("hardening.conf").rstrip())
-        named = program or Path(sys.executable).with_name("snapbid")
+        named = (program or Path(sys.executable).with_name("snapbid")).absolute()
         check(named)
         text = text.replace("@SNAPBID@", str(named))
     if name == ALERTS:

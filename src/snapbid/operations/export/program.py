@@ -1,5 +1,6 @@
 """Checks that a sandboxed systemd service, running as another user, can execute a program."""
 
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Final
 
 HIDDEN: Final = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))
 """The directories that systemd's `ProtectHome` and `PrivateTmp` hide from the units."""
+
+_UNUSUAL: Final = re.compile(r"[\s%$;'\"\\]")
 
 
 class UnreachableError(Exception):
@@ -18,6 +21,8 @@ def check(program: Path) -> None:
 
     If the program is not on this machine, only its path is checked.
     """
+    if _UNUSUAL.search(str(program)) is not None:
+        raise UnreachableError(f"{program} has a character that systemd would take for syntax")
     for path in _needed(program):
         hidden = next((place for place in HIDDEN if place in path.parents), None)
         if hidden is not None:
