@@ -527,5 +527,5 @@ def test_own_rates_are_listed_and_removed(cli: Cli, tmp_path: Path) -> None:
     assert refused(cli("rates", "remove", "BTC", "--date", "2026-01-01")) == [
         "you have no rate of your own for 'BTC' on 2026-01-01"
     ]
-    assert done(cli("rates", "remove", "EUR")) == "EUR: 1 rate removed\n"
+    assert done(cli("rates", "remove", "eur")) == "EUR: 1 rate removed\n"
     assert json.loads(done(cli("rates", "list", "--json"))) == entries[1:2]

@@ -83,6 +83,7 @@ def rates_remove(currency: str, day: date | None) -> None:
     """
     from snapbid.warehouse import rates as table
 
+    currency = currency.upper()
     removed = console.in_warehouse(table.remove, currency, day)
     if not removed:
         on_day = "" if day is None else f" on {day}"
