@@ -47,6 +47,7 @@ def test_traffic_is_on_the_page_and_among_the_metrics(served: Stack) -> None:
     seen = data(served)
     (ssp,) = seen["ssps"]
     assert (ssp["bids_today"], ssp["imps_today"], ssp["spend_today"]) == (21, 1, 0.002)
+    assert (seen["bids_today"], seen["imps_today"], seen["spent_today"]) == (21, 1, 0.002)
     assert ssp["outcomes"]["bid"] >= 20
     assert ssp["outcomes"]["no_campaign"] >= 1
     assert seen["notices"]["win"] == {"counted": 1, "duplicate": 1, "unknown": 1}

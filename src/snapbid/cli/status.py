@@ -150,12 +150,9 @@ def _now(data: dict[str, Any], now: dict[str, Any]) -> str:
 def _today(data: dict[str, Any]) -> str:
     if data["spent_today"] is None:
         return "unknown"
-    sums = {
-        name: sum(row[f"{name}_today"] or 0 for row in data["ssps"])
-        for name in ("bids", "wins", "imps")
-    }
     return (
-        f"{sums['bids']:,} bids, {sums['wins']:,} wins, {sums['imps']:,} impressions, "
+        f"{data['bids_today']:,} bids, {data['wins_today']:,} wins, "
+        f"{data['imps_today']:,} impressions, "
         f"{data['spent_today']:,.2f} USD (UTC day, all machines){_converted(data)}"
     )
 

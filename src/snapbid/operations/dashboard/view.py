@@ -40,11 +40,11 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "currency": (
         "the request takes only currencies without an exchange rate",
-        "snapbid rates import FILE adds rates",
+        "bids use the European Central Bank's rates only: ask the SSP for USD",
     ),
     "floor_currency": (
         "floors are in a currency without an exchange rate",
-        "snapbid rates import FILE adds rates",
+        "bids use the European Central Bank's rates only: ask the SSP for USD",
     ),
     "quantity": (
         "the qty.multiplier of an impression is over the limit",
@@ -217,6 +217,9 @@ class Page(Struct):
     budgeted: int | None
     unlimited: list[UnlimitedRow] | None
     converted: list[ConversionRow] | None
+    bids_today: int | None
+    wins_today: int | None
+    imps_today: int | None
     spent_today: float | None
     held: float | None
     campaigns: int | None
@@ -275,6 +278,9 @@ def page(watch: Watch) -> Page:
             ConversionRow(*of[:-2], of.net_deposits_micros / MICRO, of.gross_revenue_micros / MICRO)
             for of in snapshot.converted
         ],
+        bids_today=None if snapshot.ssps is None else sum(row.bids_today or 0 for row in rows),
+        wins_today=None if snapshot.ssps is None else sum(row.wins_today or 0 for row in rows),
+        imps_today=None if snapshot.ssps is None else sum(row.imps_today or 0 for row in rows),
         spent_today=None if snapshot.ssps is None else sum(row.spend_today or 0 for row in rows),
         held=None if money is None else sum(campaign.of.held for campaign in money),
         campaigns=snapshot.campaigns,

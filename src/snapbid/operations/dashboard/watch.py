@@ -287,7 +287,7 @@ class Watch:
         self._update(
             warehouse=True,
             identity=identity,
-            registered=len(ssps),
+            registered=len(numbered),
             campaigns=campaigns,
             budgeted=budgeted.known,
             unlimited=unlimited,
