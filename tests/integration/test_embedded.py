@@ -267,6 +267,7 @@ def test_the_socket_record_is_not_trusted_blindly(place: Path) -> None:
     precious = place / "precious"
     precious.mkdir()
     (place / "home").mkdir()
+    (place / "home" / "lock").touch()
     (place / "home" / "sockets").write_text(str(precious))
     with Home(place / "home"):
         assert precious.exists()
@@ -280,6 +281,38 @@ def test_impossible_homes(place: Path, home: str) -> None:
         Home(place / home),
     ):
         pass
+
+
+def test_a_directory_with_other_files_is_no_home(place: Path) -> None:
+    """As /var, which `snapbid up` takes for its home in the working directory `/`."""
+    other = place / "var"
+    for name in ("lib", "lock", "redis"):
+        (other / name).mkdir(parents=True)
+    other.chmod(0o755)
+    with (
+        pytest.raises(
+            EmbeddedError,
+            match=rf"{other} has files that are not Snapbid's \(lib, lock, redis\): set ",
+        ),
+        Home(other),
+    ):
+        pass
+    assert stat.S_IMODE(other.stat().st_mode) == 0o755
+    assert sorted(path.name for path in other.iterdir()) == ["lib", "lock", "redis"]
+
+
+@pytest.mark.parametrize(
+    "names", [[], ["lost+found"], ["postgres", "redis"], ["serve-8000", "requests.jsonl"]]
+)
+def test_an_empty_directory_and_one_of_ours_become_private(place: Path, names: list[str]) -> None:
+    home = place / "home"
+    home.mkdir(mode=0o755)
+    for name in names:
+        (home / name).mkdir()
+    for _ in range(2):
+        with Home(home):
+            assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        (home / "mine").touch()
 
 
 def test_a_home_of_somebody_else(place: Path, own: Callable[..., Owner]) -> None:
