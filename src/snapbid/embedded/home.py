@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from snapbid.base.errors import is_disk_full
 from snapbid.base.setting_values import SECRET_MIN_BYTES, TOKEN_MIN_CHARACTERS, Secret
 from snapbid.embedded.process import POLL_S, EmbeddedError
 
@@ -55,10 +56,7 @@ class Home:
             self._open()
         except OSError as error:
             self.close()
-            raise EmbeddedError(
-                f"SNAPBID_HOME {self.path} cannot be used: {error.strerror}: "
-                "set it to another directory"
-            ) from error
+            raise EmbeddedError(unusable(self.path, error)) from error
         except EmbeddedError:
             self.close()
             raise
@@ -229,6 +227,12 @@ def running_env(home: Path) -> dict[str, str] | None:
             " another directory"
         ) from error
     return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def unusable(home: Path, error: OSError) -> str:
+    """Return the message for a home that cannot be read or written, with the remedy."""
+    remedy = "free some space" if is_disk_full(error) else "set it to another directory"
+    return f"SNAPBID_HOME {home} cannot be used: {error.strerror}: {remedy}"
 
 
 def _is_marked(home: Path) -> bool:

@@ -290,12 +290,22 @@ def _is_open(path: Path) -> bool:
 
 
 def _copy(binaries: Path, to: Path) -> Path:
-    """Copy a server's files, readable by all; return the copy's program directory."""
+    """Copy a server's files, readable by all; return the copy's program directory.
+
+    Raises EmbeddedError if that fails.
+    """
     install = binaries.parent
     packages = install.parents[1]
     parts = [binaries / "initdb", binaries / "postgres", install / "lib", install / "share"]
     parts += packages.glob(f"{install.parent.name}.libs")  # found by a path relative to programs
     names = [str(part.relative_to(packages)) for part in parts]
-    subprocess.run(["cp", "-R", "--parents", "-t", to, *names], cwd=packages, check=True)
-    subprocess.run(["chmod", "-R", "a+rX", to], check=True)
+    target = str(to)
+    copy = ["cp", "-R", "--parents", "-t", target, *names]
+    for command in (copy, ["chmod", "-R", "a+rX", target]):
+        done = subprocess.run(command, cwd=packages, capture_output=True, text=True)
+        if done.returncode:
+            raise EmbeddedError(
+                f"PostgreSQL cannot start: its programs cannot be copied to {to}: free some space, "
+                f"or set TMPDIR to another directory:\n{done.stderr.strip()[-1000:]}"
+            )
     return to / binaries.relative_to(packages)

@@ -21,6 +21,7 @@ from typing import Final
 import asyncpg
 import msgspec
 
+from snapbid.base.errors import is_disk_full
 from snapbid.base.settings import (
     ServingSettings,
     Settings,
@@ -34,6 +35,7 @@ from snapbid.base.settings import (
 )
 from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
 from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
+from snapbid.embedded.home import unusable
 from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
 from snapbid.operations.dashboard.server import is_loopback
 from snapbid.report import tokens
@@ -63,6 +65,11 @@ def run(settings: Settings) -> int:
                 _run_all(settings, home, signals)
         except (EmbeddedError, UpError) as error:
             print(f"snapbid up: {error}", file=sys.stderr, flush=True)
+            return 1
+        except OSError as error:
+            if error.filename is None and not is_disk_full(error):
+                raise  # not from a file
+            print(f"snapbid up: {unusable(settings.home, error)}", file=sys.stderr, flush=True)
             return 1
     return 0
 

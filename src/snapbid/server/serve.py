@@ -22,6 +22,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from snapbid.auctionlog.chunks import spool_of
+from snapbid.base.errors import is_disk_full
 from snapbid.base.logs import GRANIAN, log_to_stderr
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import VARIABLES, ServingSettings, Settings, bound, reachable, url_of
@@ -143,7 +144,7 @@ def _make_allocator(settings: ServingSettings) -> AllocatorThread:
     except OSError as error:
         remedy = (
             "free some space"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if is_disk_full(error)
             else "set it to a directory that you can write to"
         )
         raise ServeError(
