@@ -16,6 +16,7 @@ import threading
 import time
 from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
 
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
@@ -44,6 +45,7 @@ STOP_S: Final = 20  # for requests in flight
 START_S: Final = 60  # for a replacement worker to listen
 
 ANNOUNCE_POLL_S: Final = 0.1
+ANY_ADDRESS: Final = ("0.0.0.0", "::")
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,7 @@ def serve(settings: ServingSettings) -> int:
         print(error, file=sys.stderr)
         return error.status
     logger.info("starting snapbid %(version)s", {"version": version()})
+    _warn_of_base_url(settings)
     os.environ.pop(VARIABLES["ops_token"], None)  # not for the workers
     os.environ[VARIABLES["ledger_shards"]] = str(settings.shards)  # for them
     writer = None
@@ -132,6 +135,16 @@ def _check(settings: ServingSettings) -> None:
         raise PortError(
             f"SNAPBID_PORT {settings.port} on {settings.host} cannot be used: {error.strerror}"
         ) from error
+
+
+def _warn_of_base_url(settings: ServingSettings) -> None:
+    """Warn if notification URLs have the address of no machine, as by default on all interfaces."""
+    if urlsplit(settings.base_url).hostname in ANY_ADDRESS:
+        logger.warning(
+            "SNAPBID_BASE_URL is not set, and SSPs cannot reach %(base_url)s, with which "
+            "notification URLs begin: set it to the URL at which SSPs reach this server",
+            {"base_url": settings.base_url},
+        )
 
 
 def _make_allocator(settings: ServingSettings) -> AllocatorThread:
