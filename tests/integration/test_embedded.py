@@ -31,6 +31,7 @@ from snapbid.embedded import (
     running_env,
 )
 from snapbid.embedded.home import LONGEST_SOCKET, SOCKET_PATH_MAX
+from snapbid.embedded.process import StartWait
 
 OWNER = Path(__file__).parents[1] / "support" / "owner.py"
 SOURCES = Path(__file__).parents[2] / "src"
@@ -394,6 +395,51 @@ def test_redis_that_cannot_start_says_why(place: Path) -> None:
         with pytest.raises(EmbeddedError, match=r"Redis cannot start(.|\n)*(AOF|append)"):
             redis.start()
         assert redis.poll() is not None
+
+
+class LoadingRedis(Redis):
+    """Says that it is loading until it answers."""
+
+    def _ask(self, command: bytes) -> bytes:
+        return super()._ask(command) or b"-LOADING Redis is loading the dataset in memory"
+
+
+class StartingPostgres(Postgres):
+    """Its pid file says that it is starting from the beginning."""
+
+    def _status(self, process: subprocess.Popen[bytes]) -> str:
+        return super()._status(process) or "starting"
+
+
+@pytest.mark.parametrize(
+    ("module", "server"), [("redis", LoadingRedis), ("postgres", StartingPostgres)]
+)
+def test_a_server_that_reads_its_data_has_no_limit(
+    home: Path,
+    module: str,
+    server: type[LoadingRedis | StartingPostgres],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"snapbid.embedded.{module}.START_S", 1e-6)
+    with Home(home) as locked:
+        started = server(locked)
+        started.start()
+        started.stop()
+
+
+def test_the_wait_for_a_server() -> None:
+    now, said, stopping = 0.0, list[str](), False
+    wait = StartWait("Redis", 60.0, said.append, lambda: stopping, lambda: now)
+    for _ in range(120):
+        assert wait.goes_on(True)
+        now += 5
+    assert said == ["Redis is still reading its data"] * 39
+    now += 54
+    assert wait.goes_on(False)
+    now += 1
+    assert not wait.goes_on(False), "it has given no answer for a minute"
+    stopping = True
+    assert not wait.goes_on(True)
 
 
 def redis_of(folder: Path, release: str) -> Path:

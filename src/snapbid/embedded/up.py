@@ -75,7 +75,8 @@ def run(settings: Settings) -> int:
 
 
 def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
-    redis, postgres = Redis(home, say), Postgres(home)
+    redis = Redis(home, say, lambda: signals.stopping)
+    postgres = Postgres(home, say, lambda: signals.stopping)
     serving = _serving(settings, home, redis.url, postgres.dsn)
     programs = [
         Program(command, without_settings(os.environ) | to_environ(serving, needed))
@@ -123,7 +124,11 @@ def _start(services: Sequence[Service], started: list[Service], signals: Signals
             return False
         say(f"starting {service.name}")
         started.append(service)
-        service.start()
+        try:
+            service.start()
+        except EmbeddedError:
+            if not signals.stopping:
+                raise
     return not signals.stopping
 
 
