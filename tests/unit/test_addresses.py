@@ -6,7 +6,18 @@ from snapbid.base.addresses import Arrangement, parse, redis_cli
 from snapbid.base.settings import SettingsError, load
 
 
-@pytest.mark.parametrize("url", ["redis://h", "redis://:p@h:1/2", "rediss://h:6380", "unix:///s"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h",
+        "redis://:p@h:1/2",
+        "rediss://h:6380",
+        "unix:///s",
+        "redis://h/",
+        "unix://:p@/s?db=2",
+        "rediss://h?ssl_cert_reqs=none&ssl_check_hostname=False",
+    ],
+)
 def test_one_redis_keeps_its_url(url: str) -> None:
     address = parse(url)
     assert address.arrangement is Arrangement.ONE
@@ -65,6 +76,26 @@ def test_sentinels() -> None:
         ("redis+sentinel://a:1/", "must end in /NAME"),
         ("redis+sentinel://a:1/x/0", "must end in /NAME"),
         ("redis+unix:///s", "(found the scheme 'redis+unix')"),
+        (
+            "redis://h:6379/0?socket_timeot=1",
+            "unknown option 'socket_timeot' (allowed after redis: db, password, username)",
+        ),
+        ("redis://h?ssl_ca_certs=/ca.pem", "unknown option 'ssl_ca_certs'"),
+        ("redis://h?db=live", "must have the number of a database in the option db"),
+        ("unix:///s?ssl_ca_certs=/ca.pem", "unknown option 'ssl_ca_certs' (allowed after unix:"),
+        ("rediss://h?ssl_cert_reqs=nope", "must have none, optional or required in the option ssl"),
+        ("rediss+cluster://h?ssl_cert_reqs=nope", "in the option ssl_cert_reqs (found 'nope')"),
+        ("rediss://h?ssl_check_hostname=maybe", "must have true or false in the option ssl_check"),
+        ("unix://", "must have the absolute path of a socket after unix://"),
+        ("unix:///", "must have the absolute path of a socket after unix://"),
+        ("unix://:hunter2@", "must have the absolute path of a socket after unix://"),
+        ("unix://run/redis.sock", "must have the absolute path of a socket after unix://"),
+        ("redis://h:1/0#hunter2", "must have no #"),
+        ("unix:///s#fragment", "must have no #"),
+        ("redis+cluster://a:1?#fragment", "must have no #"),
+        ("redis://:hunter2#x@h:1", "(# as %23"),
+        ("redis://:hunter2/x@h:1", "/ as %2F"),
+        ("redis://u:1?hunter2@h:1", "? as %3F"),
     ],
 )
 def test_malformed_urls_are_refused(url: str, mistake: str) -> None:

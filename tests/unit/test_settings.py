@@ -173,6 +173,7 @@ def test_settings_round_trip(tmp_path: Path) -> None:
         ("SNAPBID_BASE_URL", "ftp://rtb.example.com"),
         ("SNAPBID_BASE_URL", "https://user:word@rtb.example.com"),
         ("SNAPBID_JWT_SECRET", " " * 32),
+        ("SNAPBID_JWT_ISSUER", "our house"),
         ("SNAPBID_BASE_URL", "http://"),
         ("SNAPBID_BASE_URL", ""),
         ("SNAPBID_BASE_URL", "http://h:99999"),

@@ -24,7 +24,21 @@ _TLS_OPTIONS: Final = frozenset(
      "ssl_check_hostname"}
 )  # fmt: skip
 _CLI_OPTIONS: Final = {"--cacert": "ssl_ca_certs", "--cert": "ssl_certfile", "--key": "ssl_keyfile"}
+_OPTIONS: Final = {
+    "redis": frozenset({"db", "username", "password"}),
+    "cluster": frozenset(),
+    "sentinel": frozenset({"db", "sentinel_username", "sentinel_password"}),
+}
+_VALUES: Final = {  # option -> its rule, and its values
+    "db": ("the number of a database", re.compile(r"[0-9]{1,9}")),
+    "ssl_cert_reqs": ("none, optional or required", re.compile(r"none|optional|required")),
+    "ssl_check_hostname": ("true or false", re.compile(r"true|false|yes|no|1|0", re.IGNORECASE)),
+}
 _SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
+_ANY: Final = re.compile(".*")
+_ENCODED: Final = (
+    "must have special characters of the password encoded (# as %23, / as %2F, ? as %3F, @ as %40)"
+)
 _SCHEME: Final = re.compile(r"(rediss?)\+(cluster|sentinel)")
 _NODE: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@?#]+)(?::([0-9]{1,5}))?")
 
@@ -93,13 +107,35 @@ def parse(url: str) -> RedisAddress:
             "must start with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
             f" (found the scheme {scheme!r})"
         )
-    if scheme != "unix":
-        _check_one(url, rest)
+    _check_one(url, scheme, rest)
     return RedisAddress(Arrangement.ONE, url)
 
 
-def _check_one(url: str, rest: str) -> None:
-    hosts = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+def _check_one(url: str, scheme: str, rest: str) -> None:
+    authority, path, query = _split(rest)
+    host = authority.rpartition("@")[2]
+    if scheme == "unix":
+        if host or not path.strip("/"):
+            raise ValueError("must have the absolute path of a socket after unix://")
+    else:
+        if "@" in path:  # so `host` is part of a password
+            raise ValueError(_ENCODED)
+        _check_host(url, host)
+        if not re.fullmatch(r"(/[0-9]*)?", path):
+            raise ValueError("must have nothing but the number of a database after the port")
+    _options(query, "redis", scheme)
+
+
+def _split(rest: str) -> tuple[str, str, str]:
+    """Split what follows :// into authority, path and query. Raises ValueError at a fragment."""
+    if "#" in rest:  # an unencoded password may have it
+        raise ValueError(f"must have no #, and {_ENCODED}")
+    rest, _, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    return authority, slash + path, query
+
+
+def _check_host(url: str, hosts: str) -> None:
     if "," in hosts:
         raise ValueError(
             f"must name one Redis after redis:// (found {hosts.count(',') + 1} nodes): write"
@@ -111,16 +147,13 @@ def _check_one(url: str, rest: str) -> None:
         good = False
     if not good:
         raise ValueError(f"must have a port from 1 to 65535 (found {hosts!r})")
-    database = urlsplit(url).path.removeprefix("/")
-    if database and not (database.isascii() and database.isdecimal()):
-        raise ValueError("must have nothing but the number of a database after the port")
 
 
 def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
     if "://" in rest:
         raise ValueError(f"must name nodes as HOST:PORT after redis+{kind}:// (found a second ://)")
-    rest, _, query = rest.partition("?")
-    authority, slash, path = rest.partition("/")
+    authority, path, query = _split(rest)
+    slash, path = path[:1], path[1:]
     user, at, hosts = authority.rpartition("@")
     if "," in user:
         raise ValueError("may have USER:PASSWORD@ only before the first host")
@@ -156,16 +189,16 @@ def _node(text: str, default_port: int) -> Node:
 
 
 def _options(query: str, kind: str, scheme: str) -> list[tuple[str, str]]:
-    allowed = set(_SENTINEL_OPTIONS) if kind == "sentinel" else set()
-    if scheme == "rediss":
-        allowed |= _TLS_OPTIONS
-    if kind == "sentinel":
-        allowed.add("db")
+    allowed = _OPTIONS[kind] | (_TLS_OPTIONS if scheme == "rediss" else frozenset())
     options = parse_qsl(query, keep_blank_values=True)
-    for name, _ in options:
+    for name, value in options:
+        if "@" in name:
+            raise ValueError(_ENCODED)
         if name not in allowed:
             known = ", ".join(sorted(allowed)) or "none"
-            raise ValueError(
-                f"has an unknown option {name!r} (allowed after {scheme}+{kind}: {known})"
-            )
+            after = scheme if kind == "redis" else f"{scheme}+{kind}"
+            raise ValueError(f"has an unknown option {name!r} (allowed after {after}: {known})")
+        rule, values = _VALUES.get(name, ("", _ANY))
+        if not values.fullmatch(value):
+            raise ValueError(f"must have {rule} in the option {name} (found {value!r})")
     return options

@@ -1,8 +1,9 @@
 """Errors with an HTTP status, which `server/app.py` turns into answers.
 
-Also `where`, which describes any exception in a form that is safe to log.
+Also `where`, which describes any exception in a form that is safe to log, and `is_disk_full`.
 """
 
+import errno
 import traceback
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
@@ -150,3 +151,8 @@ def where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     frames_text = " > ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
     return f"{type(error).__name__} in {frames_text}"
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether there is no space, or the user's quota is used up."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)

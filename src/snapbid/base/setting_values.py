@@ -78,6 +78,12 @@ def auto_or_integer(low: int, high: int) -> Callable[[str], int | None]:
     return check
 
 
+def word(text: str) -> str:
+    if re.search(r"\s", text):  # which would split `export $(snapbid env)`
+        raise InvalidValueError("must have no white space", repr(text))
+    return text
+
+
 def host(text: str) -> str:
     if re.search(r"[\s/\[\]@]", text):
         raise InvalidValueError(

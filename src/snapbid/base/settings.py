@@ -206,7 +206,7 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
     "SNAPBID_DATABASE_URL": ("database_url", rules.database_url),
     "SNAPBID_HOME": ("home", rules.home),
     "SNAPBID_JWT_SECRET": ("jwt_secret", rules.secret),
-    "SNAPBID_JWT_ISSUER": ("jwt_issuer", str),
+    "SNAPBID_JWT_ISSUER": ("jwt_issuer", rules.word),
     "SNAPBID_GEO_DB": ("geo_db", rules.file),
     "SNAPBID_BID_TTL": ("bid_ttl_s", rules.integer(1, 2_592_000)),
     "SNAPBID_HOLD_S": ("hold_s", rules.integer(1, 86_400)),

@@ -14,6 +14,7 @@ redis/, postgres/
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -23,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from snapbid.base.errors import is_disk_full
 from snapbid.base.setting_values import SECRET_MIN_BYTES, TOKEN_MIN_CHARACTERS, Secret
 from snapbid.embedded.process import POLL_S, EmbeddedError
 
@@ -31,12 +33,15 @@ LONGEST_SOCKET = "postgres/.s.PGSQL.5432"
 LOCK_WAIT_S = 1.0  # another process may hold the lock for an instant, in `running_env`
 ELSEWHERE = ("sockets", "programs")  # files with the paths of directories outside the home
 ELSEWHERE_PREFIX = "snapbid-"
+# Without a lock: the data of a restored backup, and what a new file system has.
+UNMARKED = frozenset({"redis", "postgres", "lost+found"})
 
 
 class Home:
     """The home: a context manager that creates the directory (0700) and holds its lock.
 
-    Raises EmbeddedError if it cannot be created, belongs to another user or is in use.
+    Raises EmbeddedError if it cannot be created, belongs to another user, has other files, or is in
+    use.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,10 +56,7 @@ class Home:
             self._open()
         except OSError as error:
             self.close()
-            raise EmbeddedError(
-                f"SNAPBID_HOME {self.path} cannot be used: {error.strerror}: "
-                "set it to another directory"
-            ) from error
+            raise EmbeddedError(unusable(self.path, error)) from error
         except EmbeddedError:
             self.close()
             raise
@@ -78,6 +80,7 @@ class Home:
     def _open(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._check_owner()
+        self._check_files()
         self.path.chmod(0o700)
         self._lock = self._acquire_lock()
         self.left_behind = (self.path / "env").exists()
@@ -96,6 +99,17 @@ class Home:
         raise EmbeddedError(
             f"SNAPBID_HOME {self.path} belongs to user {owner}, but you are user {me}: "
             "run as that user, or set SNAPBID_HOME to another directory"
+        )
+
+    def _check_files(self) -> None:
+        """Refuse a directory with other files, such as /var: closing it would harm others."""
+        names = sorted(entry.name for entry in self.path.iterdir())
+        if UNMARKED.issuperset(names) or _is_marked(self.path):
+            return
+        shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        raise EmbeddedError(
+            f"SNAPBID_HOME {self.path} has files that are not Snapbid's ({shown}): "
+            "set SNAPBID_HOME to a new or an empty directory"
         )
 
     def _acquire_lock(self) -> int:
@@ -213,6 +227,19 @@ def running_env(home: Path) -> dict[str, str] | None:
             " another directory"
         ) from error
     return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def unusable(home: Path, error: OSError) -> str:
+    """Return the message for a home that cannot be read or written, with the remedy."""
+    remedy = "free some space" if is_disk_full(error) else "set it to another directory"
+    return f"SNAPBID_HOME {home} cannot be used: {error.strerror}: {remedy}"
+
+
+def _is_marked(home: Path) -> bool:
+    """Whether `up` or `serve` has used this home before."""
+    lock = home / "lock"
+    is_lock = lock.is_file() and not lock.is_symlink()
+    return is_lock or any(re.fullmatch(r"serve-\d+", entry.name) for entry in home.iterdir())
 
 
 def _fits(run: Path) -> bool:

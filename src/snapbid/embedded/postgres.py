@@ -23,6 +23,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ from snapbid.base.settings import without_settings
 from snapbid.embedded.home import Home
 from snapbid.embedded.process import (
     EmbeddedError,
+    StartWait,
     evict,
     read_pid,
     rotate,
@@ -40,7 +42,7 @@ from snapbid.embedded.process import (
     wrapped,
 )
 
-START_S = 120.0  # includes crash recovery
+START_S = 120.0  # before its pid file says that it is starting; then, recovery has no limit
 ORPHANS_S = 15.0  # for the backends of a killed postmaster to notice and exit
 DATABASE = USER = "snapbid"
 UNCHECKED_ACCESS = "--securebits=+no_setuid_fixup"
@@ -50,12 +52,20 @@ class Postgres:
     """A private PostgreSQL server.
 
     `start` blocks until the server answers; it raises EmbeddedError with the cause and a remedy.
+    `say` receives messages for the operator. `stopping`: whether to stop waiting for an answer.
     """
 
     name = "PostgreSQL"
 
-    def __init__(self, home: Home) -> None:
+    def __init__(
+        self,
+        home: Home,
+        say: Callable[[str], None] = lambda _: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._home = home
+        self._say = say
+        self._is_stopping = stopping
         self.data = home.path / "postgres"
         self.log = home.log / "postgres.log"
         self.sockets = home.run / "postgres"
@@ -156,24 +166,28 @@ class Postgres:
     def _ready(self, process: subprocess.Popen[bytes]) -> bool:
         """Wait until the pid file says `ready`, as pg_ctl does.
 
-        Returns False if the server exits first. If it is not ready within `START_S`, stops it and
-        returns False.
+        Returns False if the server exits first. If it neither becomes ready nor recovers for
+        `START_S`, stops it and returns False.
         """
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
+        wait = StartWait(self.name, START_S, self._say, self._is_stopping)
+        while (status := self._status(process)) != "ready":
             try:
                 process.wait(0.02)
                 return False
             except subprocess.TimeoutExpired:
                 pass
-            try:
-                lines = (self.data / "postmaster.pid").read_text().splitlines()
-            except OSError:
-                continue
-            if len(lines) > 7 and lines[0] == str(process.pid) and lines[7].strip() == "ready":
-                return True
-        stop(process, signal.SIGINT)
-        return False
+            if not wait.goes_on(status == "starting"):
+                stop(process, signal.SIGINT)
+                return False
+        return True
+
+    def _status(self, process: subprocess.Popen[bytes]) -> str:
+        """Return the status in the pid file; empty if there is none of this process."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return ""
+        return lines[7].strip() if len(lines) > 7 and lines[0] == str(process.pid) else ""
 
     def _error(self, what: str, since: int) -> EmbeddedError:
         return EmbeddedError(
@@ -290,12 +304,22 @@ def _is_open(path: Path) -> bool:
 
 
 def _copy(binaries: Path, to: Path) -> Path:
-    """Copy a server's files, readable by all; return the copy's program directory."""
+    """Copy a server's files, readable by all; return the copy's program directory.
+
+    Raises EmbeddedError if that fails.
+    """
     install = binaries.parent
     packages = install.parents[1]
     parts = [binaries / "initdb", binaries / "postgres", install / "lib", install / "share"]
     parts += packages.glob(f"{install.parent.name}.libs")  # found by a path relative to programs
     names = [str(part.relative_to(packages)) for part in parts]
-    subprocess.run(["cp", "-R", "--parents", "-t", to, *names], cwd=packages, check=True)
-    subprocess.run(["chmod", "-R", "a+rX", to], check=True)
+    target = str(to)
+    copy = ["cp", "-R", "--parents", "-t", target, *names]
+    for command in (copy, ["chmod", "-R", "a+rX", target]):
+        done = subprocess.run(command, cwd=packages, capture_output=True, text=True)
+        if done.returncode:
+            raise EmbeddedError(
+                f"PostgreSQL cannot start: its programs cannot be copied to {to}: free some space, "
+                f"or set TMPDIR to another directory:\n{done.stderr.strip()[-1000:]}"
+            )
     return to / binaries.relative_to(packages)

@@ -7,18 +7,52 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from snapbid.base.settings import without_settings
 
 STOP_S = 30.0
 POLL_S = 0.02
+STILL_WAITING_S = 15.0  # between messages about a server that recovers
 LOG_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class EmbeddedError(RuntimeError):
     """An embedded server or its home cannot be used; the message has the reason and a remedy."""
+
+
+class StartWait:
+    """The wait for a server to start: without a limit while it recovers, otherwise `limit_s`.
+
+    `say` receives a message every 15 s of recovery; `stopping`: whether to give up.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limit_s: float,
+        say: Callable[[str], None],
+        stopping: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._limit_s = limit_s
+        self._say = say
+        self._stopping = stopping
+        self._clock = clock
+        self._deadline = clock() + limit_s
+        self._report_at = clock() + STILL_WAITING_S
+
+    def goes_on(self, is_recovering: bool) -> bool:
+        """Whether to wait on for a server that has not started yet."""
+        now = self._clock()
+        if is_recovering:
+            self._deadline = now + self._limit_s
+            if now >= self._report_at:
+                self._report_at = now + STILL_WAITING_S
+                self._say(f"{self._name} is still reading its data")
+        return not self._stopping() and now < self._deadline
 
 
 def spawn(

@@ -17,38 +17,53 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from snapbid.embedded import memory, redis_server
 from snapbid.embedded.home import Home
-from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, stop, tail
+from snapbid.embedded.process import (
+    EmbeddedError,
+    StartWait,
+    evict,
+    read_pid,
+    rotate,
+    size,
+    spawn,
+    stop,
+    tail,
+)
 from snapbid.embedded.space import DiskReserve
 from snapbid.redisclient.risks import DISK_IS_FULL, SYNCED_BY_UP
 
 SYNC_S = 1.0
 SPACE_CHECK_S = 0.25
 MEMORY_SHARE = 0.5  # of the available memory
-START_S = 60.0  # includes loading a long append-only file
+START_S = 60.0  # without an answer; while Redis says that it is loading, there is no limit
 
 
 class Redis:
     """A private Redis server.
 
     `start` blocks until the server answers; it raises EmbeddedError with the cause and a remedy.
-    `say` receives messages for the operator.
+    `say` receives messages for the operator. `stopping`: whether to stop waiting for an answer.
     """
 
     name = "Redis"
 
-    def __init__(self, home: Home, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        say: Callable[[str], None] = lambda _: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.data = home.path / "redis"
         self.log = home.log / "redis.log"
         self.socket = home.run / "redis.sock"
         self.process: subprocess.Popen[bytes] | None = None
         self._say = say
+        self._is_stopping = stopping
         self._max_bytes = int(memory.usable() * MEMORY_SHARE)
         self._reserve = DiskReserve()
         self._accepting = False
@@ -108,7 +123,7 @@ class Redis:
         has_space = self._reserve.reserve(self._files())
         if has_space != self._accepting:
             limit = self._max_bytes if has_space else DISK_IS_FULL
-            if self._answers(b"CONFIG SET maxmemory %d" % limit, b"+OK"):
+            if self._ask(b"CONFIG SET maxmemory %d" % limit).startswith(b"+OK"):
                 self._accepting = has_space
         if has_space == self._full:
             self._full = not has_space
@@ -141,27 +156,28 @@ class Redis:
         return [part for name, value in options.items() for part in (f"--{name}", value)]
 
     def _await_answer(self, process: subprocess.Popen[bytes], since: int) -> None:
-        deadline = time.monotonic() + START_S
-        while not self._answers():
+        wait = StartWait(self.name, START_S, self._say, self._is_stopping)
+        while not (answer := self._ask(b"PING")).startswith(b"+PONG"):
             try:
                 process.wait(0.02)
             except subprocess.TimeoutExpired:
-                if time.monotonic() < deadline:
+                if wait.goes_on(answer.startswith(b"-LOADING")):
                     continue
                 stop(process, signal.SIGTERM)
             raise EmbeddedError(
                 f"Redis cannot start: see {self.log}, which ends:{tail(self.log, since)}"
             )
 
-    def _answers(self, command: bytes = b"PING", answer: bytes = b"+PONG") -> bool:
+    def _ask(self, command: bytes) -> bytes:
+        """Return the beginning of Redis' answer; nothing if there is none."""
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(1.0)
             try:
                 client.connect(os.fsencode(self.socket))
                 client.sendall(command + b"\r\n")
-                return client.recv(64).startswith(answer)
+                return client.recv(64)
             except OSError:
-                return False
+                return b""
 
     def poll(self) -> int | None:
         """Return the exit status; None if the server is running, or has not been started."""

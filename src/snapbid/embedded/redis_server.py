@@ -14,6 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from snapbid.embedded.home import write_private
 from snapbid.embedded.process import EmbeddedError
 
 NAME: Final = "redis-server"
@@ -56,7 +57,7 @@ def choose(data: Path) -> RedisServer:
 
 def record(data: Path, server: RedisServer) -> None:
     """Record the release of the server that writes to a data directory."""
-    (data / RECORD).write_text("{}.{}\n".format(*server.release))
+    write_private(data / RECORD, "{}.{}\n".format(*server.release))
 
 
 def _written_by(data: Path) -> tuple[int, int] | None:

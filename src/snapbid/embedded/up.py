@@ -21,6 +21,7 @@ from typing import Final
 import asyncpg
 import msgspec
 
+from snapbid.base.errors import is_disk_full
 from snapbid.base.settings import (
     ServingSettings,
     Settings,
@@ -34,6 +35,7 @@ from snapbid.base.settings import (
 )
 from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
 from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
+from snapbid.embedded.home import unusable
 from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
 from snapbid.operations.dashboard.server import is_loopback
 from snapbid.report import tokens
@@ -64,11 +66,17 @@ def run(settings: Settings) -> int:
         except (EmbeddedError, UpError) as error:
             print(f"snapbid up: {error}", file=sys.stderr, flush=True)
             return 1
+        except OSError as error:
+            if error.filename is None and not is_disk_full(error):
+                raise  # not from a file
+            print(f"snapbid up: {unusable(settings.home, error)}", file=sys.stderr, flush=True)
+            return 1
     return 0
 
 
 def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
-    redis, postgres = Redis(home, say), Postgres(home)
+    redis = Redis(home, say, lambda: signals.stopping)
+    postgres = Postgres(home, say, lambda: signals.stopping)
     serving = _serving(settings, home, redis.url, postgres.dsn)
     programs = [
         Program(command, without_settings(os.environ) | to_environ(serving, needed))
@@ -116,7 +124,11 @@ def _start(services: Sequence[Service], started: list[Service], signals: Signals
             return False
         say(f"starting {service.name}")
         started.append(service)
-        service.start()
+        try:
+            service.start()
+        except EmbeddedError:
+            if not signals.stopping:
+                raise
     return not signals.stopping
 
 

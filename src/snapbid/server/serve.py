@@ -16,12 +16,14 @@ import threading
 import time
 from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
 
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from snapbid.auctionlog.chunks import spool_of
+from snapbid.base.errors import is_disk_full
 from snapbid.base.logs import GRANIAN, log_to_stderr
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import VARIABLES, ServingSettings, Settings, bound, reachable, url_of
@@ -43,6 +45,7 @@ STOP_S: Final = 20  # for requests in flight
 START_S: Final = 60  # for a replacement worker to listen
 
 ANNOUNCE_POLL_S: Final = 0.1
+ANY_ADDRESS: Final = ("0.0.0.0", "::")
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +84,7 @@ def serve(settings: ServingSettings) -> int:
         print(error, file=sys.stderr)
         return error.status
     logger.info("starting snapbid %(version)s", {"version": version()})
+    _warn_of_base_url(settings)
     os.environ.pop(VARIABLES["ops_token"], None)  # not for the workers
     os.environ[VARIABLES["ledger_shards"]] = str(settings.shards)  # for them
     writer = None
@@ -133,6 +137,16 @@ def _check(settings: ServingSettings) -> None:
         ) from error
 
 
+def _warn_of_base_url(settings: ServingSettings) -> None:
+    """Warn if notification URLs have the address of no machine, as by default on all interfaces."""
+    if urlsplit(settings.base_url).hostname in ANY_ADDRESS:
+        logger.warning(
+            "SNAPBID_BASE_URL is not set, and SSPs cannot reach %(base_url)s, with which "
+            "notification URLs begin: set it to the URL at which SSPs reach this server",
+            {"base_url": settings.base_url},
+        )
+
+
 def _make_allocator(settings: ServingSettings) -> AllocatorThread:
     """Make the runtime directory, and the allocator, which writes to it."""
     try:
@@ -143,7 +157,7 @@ def _make_allocator(settings: ServingSettings) -> AllocatorThread:
     except OSError as error:
         remedy = (
             "free some space"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if is_disk_full(error)
             else "set it to a directory that you can write to"
         )
         raise ServeError(
