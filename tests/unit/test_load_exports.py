@@ -10,6 +10,7 @@ from support.load_results import phase, result
 
 from snapbid.loadtest.exports import junit, prometheus
 from snapbid.loadtest.result import LoadResult
+from snapbid.loadtest.verdict import judge
 
 MISSED = {"objective": "p99=5ms", "found": 9.5, "met": False, "phase": "load"}
 MET = {"objective": "errors=0.1%", "found": 0.0, "met": True, "phase": "load"}
@@ -77,7 +78,8 @@ def test_suite_of_a_failed_run() -> None:
     [
         {},
         {"objectives": [MISSED], "capacity": 800.0},
-        {"notices": NOTICES, "capacity": 800.0},
+        {"notices": NOTICES, "capacity": 800.0, "verdict": FAILED},
+        {"events": EVENTS, "capacity": 800.0, "verdict": FAILED},
         {"objectives": [MISSED], "verdict": FAILED},
         {"reconciliation": EXACT},
         {"reconciliation": DIFFERENT, "verdict": FAILED},
@@ -95,6 +97,22 @@ def test_objectives_a_capacity_search_may_miss_are_skipped() -> None:
     element = suite(objectives=[MISSED], capacity=800.0)
     assert outcomes(element)["load: p99=5ms"] == ("skipped", "found 9.5")
     assert outcomes(element)["run: verdict"] == ("passed", "")
+
+
+@pytest.mark.parametrize("failed", [{"notices": NOTICES}, {"events": EVENTS}])
+@pytest.mark.parametrize("capacity", [None, 800.0])
+def test_notices_and_events_that_failed_fail_the_run(
+    failed: dict[str, Any], capacity: float | None
+) -> None:
+    run = loaded(**failed, capacity=capacity, reconciliation=EXACT)
+    verdict = judge(
+        run.phases, capacity, run.notices, run.events, run.reconciliation, ended_early=""
+    )
+    (name,) = failed
+    assert not verdict.ok
+    assert "1 " in verdict.reason
+    assert failed[name]["example"] in verdict.reason
+    assert outcomes(suite(**failed, capacity=capacity))[f"run: {name}"][0] == "failure"
 
 
 def samples(**more: Any) -> dict[tuple[str, ...], float]:
