@@ -1,5 +1,6 @@
 """The load test's result as JUnit XML and as Prometheus text."""
 
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -8,7 +9,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.load_results import phase, result
 
+from snapbid.cli import console, load
 from snapbid.loadtest.exports import junit, prometheus
+from snapbid.loadtest.options import OptionError
 from snapbid.loadtest.result import LoadResult
 from snapbid.loadtest.verdict import judge
 
@@ -113,6 +116,30 @@ def test_notices_and_events_that_failed_fail_the_run(
     assert "1 " in verdict.reason
     assert failed[name]["example"] in verdict.reason
     assert outcomes(suite(**failed, capacity=capacity))[f"run: {name}"][0] == "failure"
+
+
+def test_every_file_is_tried_and_each_failure_named(tmp_path: Path) -> None:
+    """An earlier file of metrics is whole until it is replaced."""
+    lost, metrics = tmp_path / "lost", tmp_path / "load.prom"
+    metrics.write_text("earlier")
+    before = metrics.open()
+    files = {"json_file": lost / "a", "html_file": None, "junit_file": lost / "b"}
+    with pytest.raises(console.Refused) as refused:
+        load._write(loaded(), {**files, "metrics_file": metrics})
+    assert refused.value.message.splitlines() == [
+        f"snapbid load: {lost / name}: No such file or directory" for name in ("a", "b")
+    ]
+    assert "snapbid_load_passed 1.0" in metrics.read_text()
+    assert before.read() == "earlier"
+    before.close()
+    assert list(tmp_path.iterdir()) == [metrics]
+
+
+def test_directories_that_refuse_new_files_are_named_before_the_run(tmp_path: Path) -> None:
+    load._check_files(None, tmp_path / "a", Path("/dev/null"))
+    with pytest.raises(OptionError, match="/proc/a cannot be written: its directory refuses"):
+        load._check_files(tmp_path / "a", Path("/proc/a"))
+    assert not list(tmp_path.iterdir())
 
 
 def samples(**more: Any) -> dict[tuple[str, ...], float]:
