@@ -100,6 +100,18 @@ async def test_an_answer_is_read_as_written(name: str, parts: int) -> None:
         assert (found, used) == ((status, body), 1)
 
 
+@pytest.mark.parametrize("parts", [1, 3, 40])
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_a_body_without_a_length_ends_with_the_connection(version: bytes, parts: int) -> None:
+    answer = b"HTTP/%b 200 OK\r\nConnection: close\r\n\r\n{}" % version
+    assert await ask(answer, parts, closes=True) == ((200, b"{}"), 2)
+
+
+async def test_a_body_shorter_than_its_length_is_lost() -> None:
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}"
+    assert await ask(answer, 1, closes=True) == (None, 2)
+
+
 async def test_a_connection_that_the_server_closes_is_replaced() -> None:
     answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\ncontent-length: 2\r\n\r\n{}"
     assert await ask(answer, 1, closes=True) == ((200, b"{}"), 2)

@@ -85,6 +85,29 @@ def test_misuse_is_status_2(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--out", "log.csv"), "--out must not be the same file as LOG"),
+        (("--page", "log.csv"), "--page must not be the same file as LOG"),
+        (("--out", "link.csv"), "--out must not be the same file as LOG"),
+        (("--out", "new", "--page", "new"), "--page must not be the same file as --out"),
+    ],
+)
+def test_no_file_is_written_over_the_log_or_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = Path("log.csv")
+    log.write_text("id\na\n")
+    Path("link.csv").symlink_to(log)
+    done = invoke({}, "reconcile", "acme", "log.csv", "--auctions", ".", *options)
+    assert done.returncode == 2, done.stdout
+    assert says in done.stderr
+    assert log.read_text() == "id\na\n"
+    assert not Path("new").exists()
+
+
 def test_without_duckdb_it_says_what_to_install(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

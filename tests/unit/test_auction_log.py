@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import snapbid
 from snapbid.auctionlog import chunks, writer
 from snapbid.auctionlog import files as log_files
 from snapbid.auctionlog.chunks import spool_of
+from snapbid.auctionlog.layout import ChunkState, note_converted
 from snapbid.auctionlog.log import AuctionLog
 from snapbid.auctionlog.writer import LogWriter
 from snapbid.bidding.request import BidRequest, decode
@@ -339,6 +341,93 @@ def test_interrupted_conversions_are_repeated(
     assert len(read(directory)) == 5_001
     assert len(files(directory)) == 2  # of noon on another day, and of the gap
     assert not list(directory.rglob("*.tmp"))
+
+
+async def fill_a_chunk(log: AuctionLog, directory: Path) -> int:
+    """Write rows until a second chunk has some; return how many."""
+    auctions = 0
+    while sum(1 for chunk in opened(directory) if ChunkState.read(chunk.mapped).first) < 2:
+        await write(log, 50, auctions)
+        auctions += 50
+        while not log.rows.has_next:
+            await asyncio.sleep(0.001)
+    return auctions
+
+
+def opened(directory: Path) -> list[chunks.RowChunk]:
+    return list(chunks.open_all(spool_of(directory), set()))
+
+
+@pytest.mark.parametrize("conversions", [1, 2])
+async def test_files_stay_complete_if_the_record_of_their_conversion_is_lost(
+    directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch, conversions: int
+) -> None:
+    """A machine stops after a chunk was removed, and the others' headers are old again.
+
+    After two conversions, the first file ends within the removed chunk.
+    """
+    monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
+
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    if conversions == 2:
+        await write(log, 10)
+        convert(directory)
+    written = 10 * (conversions - 1) + await fill_a_chunk(log, directory)
+    convert(directory)
+    assert min(chunk.number for chunk in opened(directory)) == 2
+    complete = {path: path.read_bytes() for path in files(directory)}
+    assert len(complete) == conversions
+    for chunk in opened(directory):
+        note_converted(chunk.mapped, 0)
+    await write(log, 10, written)
+    await log.close()
+    convert(directory)
+    assert {path: path.read_bytes() for path in complete} == complete
+    assert [row["sequence"] for row in read(directory)] == list(range(1, written + 11))
+
+
+class SyncedMap(mmap.mmap):
+    """A mapping that keeps what it had when it was last synced."""
+
+    synced = b""
+
+    def flush(self, *arguments: int) -> None:
+        super().flush(*arguments)
+        self.synced = self[:]
+
+
+async def test_rows_and_their_conversion_are_synced_before_what_relies_on_them(
+    directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
+    publish, remove = log_files.publish, chunks.RowChunk.remove
+
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    written = await fill_a_chunk(log, directory)
+    monkeypatch.setattr(mmap, "mmap", SyncedMap)
+    log_writer = LogWriter(directory, 0)
+    log_writer.open()
+
+    def mappings() -> list[Any]:
+        return [chunk.mapped for chunk in log_writer._workers[log._token].chunks]
+
+    def checked_publish(path: Path, target: Path) -> None:
+        assert all(each.synced == each[:] for each in mappings())
+        publish(path, target)
+
+    def checked_remove(chunk: chunks.RowChunk) -> None:
+        assert {ChunkState.read(each.synced).converted for each in mappings()} == {written}
+        remove(chunk)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_files, "publish", checked_publish)
+        patched.setattr(chunks.RowChunk, "remove", checked_remove)
+        log_writer.look()
+    log_writer.close()
+    await log.close()
+    assert len(read(directory)) == written
 
 
 async def test_unwritable_rows_are_counted(directory: Path, metrics: Metrics) -> None:

@@ -4,8 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.commands import invoke, succeed
 from support.vast import inline, wrapper
+
+from snapbid.campaigns.review import Known
+from snapbid.cli import console
 
 FILE = (
     '<MediaFile delivery="progressive" type="video/mp4" width="640" height="360" bitrate="800">'
@@ -81,6 +85,25 @@ def test_warnings_are_those_of_their_creatives(tmp_path: Path) -> None:
     ]
     assert [each["field"] for each in listed["warnings"]] == ["creatives[0].adm"]
     assert [each["line"] for each in listed["warnings"]] == [2]
+
+
+def test_warnings_of_whole_campaigns_are_in_the_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = {**campaign("c1", CREATIVES[0]), "ends_at": "2020-01-01T00:00:00Z"}
+    unknown = {**campaign("c2", CREATIVES[0]), "product": "poker"}
+    unknown["targeting"] = {"audience": {"include": ["vips"]}}
+    monkeypatch.setattr(console, "has_warehouse", lambda: True)
+    monkeypatch.setattr(console, "in_warehouse", lambda _: Known(set(), set()))
+    done = invoke({}, "campaign", "check", "--json", write(tmp_path / "a.jsonl", past, unknown))
+    warnings = json.loads(done.stdout)["warnings"]
+    assert [(each["field"], each["rule"].partition(":")[0]) for each in warnings] == [
+        ("", "campaign c1 can never bid"),
+        ("", "campaign c2 names the product 'poker', which does not exist (letter case matters), "
+         "so it excludes nobody"),
+        ("", "campaign c2 includes the audience 'vips', which does not exist"),
+    ]  # fmt: skip
+    assert done.stderr.splitlines() == [f"warning: {each['rule']}" for each in warnings]
 
 
 def test_strictly_a_warning_is_a_mistake(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The load test's result as JUnit XML and as Prometheus text."""
 
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -8,8 +9,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.load_results import phase, result
 
+from snapbid.cli import console, load
 from snapbid.loadtest.exports import junit, prometheus
+from snapbid.loadtest.options import OptionError
 from snapbid.loadtest.result import LoadResult
+from snapbid.loadtest.verdict import judge
 
 MISSED = {"objective": "p99=5ms", "found": 9.5, "met": False, "phase": "load"}
 MET = {"objective": "errors=0.1%", "found": 0.0, "met": True, "phase": "load"}
@@ -77,7 +81,8 @@ def test_suite_of_a_failed_run() -> None:
     [
         {},
         {"objectives": [MISSED], "capacity": 800.0},
-        {"notices": NOTICES, "capacity": 800.0},
+        {"notices": NOTICES, "capacity": 800.0, "verdict": FAILED},
+        {"events": EVENTS, "capacity": 800.0, "verdict": FAILED},
         {"objectives": [MISSED], "verdict": FAILED},
         {"reconciliation": EXACT},
         {"reconciliation": DIFFERENT, "verdict": FAILED},
@@ -95,6 +100,46 @@ def test_objectives_a_capacity_search_may_miss_are_skipped() -> None:
     element = suite(objectives=[MISSED], capacity=800.0)
     assert outcomes(element)["load: p99=5ms"] == ("skipped", "found 9.5")
     assert outcomes(element)["run: verdict"] == ("passed", "")
+
+
+@pytest.mark.parametrize("failed", [{"notices": NOTICES}, {"events": EVENTS}])
+@pytest.mark.parametrize("capacity", [None, 800.0])
+def test_notices_and_events_that_failed_fail_the_run(
+    failed: dict[str, Any], capacity: float | None
+) -> None:
+    run = loaded(**failed, capacity=capacity, reconciliation=EXACT)
+    verdict = judge(
+        run.phases, capacity, run.notices, run.events, run.reconciliation, ended_early=""
+    )
+    (name,) = failed
+    assert not verdict.ok
+    assert "1 " in verdict.reason
+    assert failed[name]["example"] in verdict.reason
+    assert outcomes(suite(**failed, capacity=capacity))[f"run: {name}"][0] == "failure"
+
+
+def test_every_file_is_tried_and_each_failure_named(tmp_path: Path) -> None:
+    """An earlier file of metrics is whole until it is replaced."""
+    lost, metrics = tmp_path / "lost", tmp_path / "load.prom"
+    metrics.write_text("earlier")
+    before = metrics.open()
+    files = {"json_file": lost / "a", "html_file": None, "junit_file": lost / "b"}
+    with pytest.raises(console.Refused) as refused:
+        load._write(loaded(), {**files, "metrics_file": metrics})
+    assert refused.value.message.splitlines() == [
+        f"snapbid load: {lost / name}: No such file or directory" for name in ("a", "b")
+    ]
+    assert "snapbid_load_passed 1.0" in metrics.read_text()
+    assert before.read() == "earlier"
+    before.close()
+    assert list(tmp_path.iterdir()) == [metrics]
+
+
+def test_directories_that_refuse_new_files_are_named_before_the_run(tmp_path: Path) -> None:
+    load._check_files(None, tmp_path / "a", Path("/dev/null"))
+    with pytest.raises(OptionError, match="/proc/a cannot be written: its directory refuses"):
+        load._check_files(tmp_path / "a", Path("/proc/a"))
+    assert not list(tmp_path.iterdir())
 
 
 def samples(**more: Any) -> dict[tuple[str, ...], float]:

@@ -1,15 +1,23 @@
 """Options: how they are parsed, and the messages of those that are refused."""
 
+import json
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from snapbid.bidding.request import decode
 from snapbid.loadtest import objectives, options, scenario
+from snapbid.loadtest.accounts import Account
+from snapbid.loadtest.check import ReceivedResponse, parse, request_limits
+from snapbid.loadtest.client import Call
 from snapbid.loadtest.faults import Faults
+from snapbid.loadtest.notice_sender import Delay, NoticeHabits, NoticeSender
 from snapbid.loadtest.options import Mix, OptionError
 from snapbid.loadtest.plan import MAX_TRIALS, Phase, Schedule, capacity, fixed
 from snapbid.loadtest.result import ClientFigures, PhaseResult
+from snapbid.reference import rates
 
 
 def phase_result(phase: Phase, held: bool, limited: bool = False) -> PhaseResult:
@@ -41,6 +49,45 @@ def test_targets(text: str, url: str, loopback: bool) -> None:
 def test_targets_that_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="http://HOST:PORT"):
         options.target(text)
+
+
+class Calls:
+    """A client that keeps what it should send."""
+
+    def __init__(self) -> None:
+        self.wires: list[bytes] = []
+
+    def submit(self, call: Call) -> None:
+        self.wires.append(call.wire)
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "is_fired"),
+    [
+        ("http://127.0.0.1", "http://127.0.0.1/win?x", True),
+        ("http://127.0.0.1:80", "http://127.0.0.1/win?x", True),
+        ("http://127.0.0.1", "http://127.0.0.1:80/win?x", True),
+        ("http://bid.example:8000", "http://Bid.Example:8000/win?x", True),
+        ("http://[::1]", "http://[::1]/win?x", True),
+        ("http://127.0.0.1", "http://127.0.0.1:8000/win?x", False),
+        ("http://127.0.0.1", "https://127.0.0.1/win?x", False),
+        ("http://127.0.0.1", "http://127.0.0.1:port/win?x", False),
+        ("http://127.0.0.1", "http://other.example/win?x", False),
+    ],
+)
+def test_notices_are_fired_if_they_name_the_target(address: str, url: str, is_fired: bool) -> None:
+    now = Delay(0.0, 0.0)
+    habits = NoticeHabits(1.0, 0.0, 0.0, now, now, now)
+    calls: Any = Calls()
+    sender = NoticeSender(calls, habits, 1, options.target(address).authority)
+    bid = {"id": "1", "impid": "1", "price": 1.0, "nurl": url}
+    response = parse(json.dumps({"id": "a", "seatbid": [{"bid": [bid]}]}).encode(), ours=False)
+    assert isinstance(response, ReceivedResponse)
+    request = decode(json.dumps({"id": "a", "imp": [{"id": "1", "banner": {}}]}).encode())
+    sender.plan(response, request_limits(request, rates.load()), Account(), 0.0)
+    sender.fire(1.0, 10)
+    assert (len(calls.wires), sender.counts.left_out) == ((1, 0) if is_fired else (0, 1))
+    assert sender.counts.elsewhere(options.target(address).authority) == ""
 
 
 def test_times() -> None:

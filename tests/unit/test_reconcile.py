@@ -9,7 +9,7 @@ import lzma
 import tracemalloc
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -317,6 +317,23 @@ def test_the_csv_runs_nothing_in_a_spreadsheet(tmp_path: Path) -> None:
     assert list(result.write_csv(tmp_path / "out.csv", [dispute])) == [dispute]
     _, line = (tmp_path / "out.csv").read_text().splitlines()
     assert line.startswith("late,win,'=1+1,'@x,")
+
+
+def test_a_rerun_that_fails_keeps_the_earlier_result(tmp_path: Path) -> None:
+    def failing() -> Iterator[Dispute]:
+        yield disputes[0]._replace(auction="b")
+        raise InterruptedError
+
+    out, disputes = (
+        tmp_path / "out.csv",
+        [Dispute("late", "win", "a", "1", 2, *(None, None, "") * 2, "", "")],
+    )
+    assert list(result.write_csv(out, disputes)) == disputes
+    written = out.read_bytes()
+    with pytest.raises(InterruptedError):
+        list(result.write_csv(out, failing()))
+    assert out.read_bytes() == written
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_the_page_has_totals_causes_and_no_markup_of_theirs(

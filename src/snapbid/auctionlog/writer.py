@@ -2,6 +2,9 @@
 
 It may be killed at any moment: chunks and file names record its progress, and an interrupted
 conversion is repeated. Chunks are removed once all their rows are in files.
+
+The machine may stop at any moment, too. So rows are synced before they are in a file, and the
+record of their conversion before their chunk is removed.
 """
 
 import fcntl
@@ -52,6 +55,26 @@ class WorkerChunks:
         return sum(
             ChunkState.read(chunk.mapped).end - self.offsets[chunk.path] for chunk in self.chunks
         )
+
+    def lacks(self, first: int) -> bool:
+        """Return whether row `first` was in a chunk that has been removed."""
+        for chunk in self.chunks:
+            end = ChunkState.read(chunk.mapped).end
+            for row, _ in rows(chunk.mapped, HEADER_SIZE, end):
+                if row.sequence >= first:
+                    return row.sequence - (row.cost if row.kind == GAP else 0) > first
+        return False
+
+    def sync(self) -> None:
+        for chunk in self.chunks:
+            chunk.mapped.flush()
+
+    def note_converted(self, sequence: int) -> None:
+        """Record in all chunks, durably, that the rows up to `sequence` are in files."""
+        for chunk in self.chunks:
+            note_converted(chunk.mapped, sequence)
+        self.sync()
+        self.converted = sequence
 
     def remove(self, chunk: RowChunk) -> None:
         self.chunks.remove(chunk)
@@ -126,17 +149,19 @@ class LogWriter:
         """Convert up to MOST_BYTES of waiting rows to files."""
         first = worker.converted + 1
         last = last_begun(self._directory, worker.token, first)
+        if last is not None and worker.lacks(first):
+            worker.note_converted(last)  # it was complete, but its record in the chunks was lost
+            return
         conversion = _ChunkRows(worker, self._boot, gone, last)
         with FileSet(self._directory, self._machine, worker.token) as files:
             files.add(conversion)
             if conversion.last:
+                worker.sync()
                 files.finish(first, conversion.last)
+        if conversion.last:
+            worker.note_converted(conversion.last)
         worker.waits_since = None
         worker.offsets.update(conversion.offsets)
-        if conversion.last:
-            worker.converted = conversion.last
-            for chunk in worker.chunks:
-                note_converted(chunk.mapped, conversion.last)
 
 
 class _ChunkRows:

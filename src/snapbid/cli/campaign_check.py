@@ -89,9 +89,9 @@ class _Check:
         try:
             for campaign, _ in read_file(self._file, source, found):
                 if warning := warning_of(campaign, self._now_ms):
-                    self._warn(warning)
+                    self._warn_of_campaign(warning)
                 for warning in warnings_of_names(campaign, self._known) if self._known else ():
-                    self._warn(warning)
+                    self._warn_of_campaign(warning)
                 warned = self._by_creative(found)
                 for index, creative in enumerate(campaign.creatives):
                     derived = derived_of(creative)
@@ -125,6 +125,12 @@ class _Check:
             found.setdefault(int(index[1]) if index is not None else 0, []).append(warning)
         warnings.clear()
         return found
+
+    def _warn_of_campaign(self, warning: str) -> None:
+        from snapbid.campaigns.campaign import CampaignMistake
+
+        self.warnings.append(CampaignMistake("", warning))
+        self._warn(warning)
 
     def _warn(self, warning: str) -> None:
         self.warned = True

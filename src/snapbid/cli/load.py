@@ -396,18 +396,34 @@ def _issue_key() -> str:
 
 
 def _check_files(*files: Path | None) -> None:
-    """Raise OptionError if a file's directory is missing, before a long run fails to write it."""
+    """Raise OptionError if a file cannot be written, before a long run that would be lost."""
+    from tempfile import TemporaryFile
+
     from snapbid.loadtest.options import OptionError
 
     for file in files:
-        if file is not None and not file.absolute().parent.is_dir():
+        if file is None or (file.exists() and not file.is_file()):
+            continue
+        folder = file.resolve().parent
+        if not folder.is_dir():
             raise OptionError(f"{file} cannot be written: its directory does not exist")
+        try:
+            TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise OptionError(
+                f"{file} cannot be written: its directory refuses new files ({error.strerror})"
+            ) from error
 
 
 def _write(result: "LoadResult", files: dict[str, Path | None]) -> None:
-    """Write the result to the given files, by the names in `OUTPUTS`."""
+    """Write the result to the given files, by the names in `OUTPUTS`.
+
+    Each replaces an earlier one once it is complete: collectors read metrics at any moment. Raises
+    Refused, with every file that could not be written.
+    """
     import msgspec
 
+    from snapbid.base.outputs import replaced
     from snapbid.loadtest import exports
     from snapbid.loadtest.page import page
 
@@ -417,9 +433,13 @@ def _write(result: "LoadResult", files: dict[str, Path | None]) -> None:
         "junit_file": lambda: exports.junit(result),
         "metrics_file": lambda: exports.prometheus(result),
     }
-    try:
-        for name, file in files.items():
-            if file is not None:
-                file.write_bytes(forms[name]())
-    except OSError as error:
-        raise console.Refused(f"snapbid load: {error.filename}: {error.strerror}") from error
+    failures = []
+    for name, file in files.items():
+        if file is not None:
+            try:
+                with replaced(file) as beside:
+                    beside.write_bytes(forms[name]())
+            except OSError as error:
+                failures.append(f"snapbid load: {file}: {error.strerror}")
+    if failures:
+        raise console.Refused("\n".join(failures))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, tzinfo
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
@@ -117,6 +118,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     from snapbid.operations.reconcile import claims, result
     from snapbid.operations.reconcile.compare import Comparison
 
+    _refuse_same(log, options["out"], options["page"])
     settings = load(os.environ)
     auctions = options["auctions"] or settings.auction_log
     if auctions is None or not auctions.is_dir():
@@ -155,6 +157,21 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     is_complete = result.is_complete(comparison, **wanted)
     differs = bool(comparison.causes) or any(row.differs for row in rows)
     sys.exit(int(differs or not is_complete))
+
+
+def _refuse_same(log: Path, out: Path | None, page: Path | None) -> None:
+    """Raise WrongInput if a file to be written is LOG, or both are the same."""
+    given = (("LOG", log), ("--out", out), ("--page", page))
+    named = [(name, path) for name, path in given if path is not None]
+    for (name, path), (other, second) in combinations(named, 2):
+        if _is_same(path, second):
+            raise console.WrongInput(f"{other} must not be the same file as {name}: {second}")
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    if path.exists() and other.exists():
+        return path.samefile(other) and path.is_file()
+    return path.resolve() == other.resolve()
 
 
 @contextmanager

@@ -111,17 +111,28 @@ class ClientConnection(asyncio.Protocol):
             self._buffer = data
             return
         self._buffer = b""
-        call, self.call = self.call, None
-        if call is None:
+        if self.call is None:
             self.transport.abort()  # an unsolicited answer: later ones could not be matched
             return
-        now = perf_counter()
         status, body, closes = parsed
-        call.listener.answered(call, status, body, now)
+        now = self._end_call(status, body)
         if closes:
             self.transport.close()
         else:
             self._client.release(self, now)
+
+    def _end_call(self, status: int, body: bytes) -> float:
+        call, self.call = self.call, None
+        assert call is not None
+        now = perf_counter()
+        call.listener.answered(call, status, body, now)
+        return now
+
+    def eof_received(self) -> None:
+        """Take the end of the connection for the end of an answer without a length."""
+        if self.call is not None and (parsed := _parse(self._buffer, ended=True)) is not None:
+            status, body, _ = parsed
+            self._end_call(status, body)
 
     def connection_lost(self, error: Exception | None) -> None:
         call, self.call = self.call, None
@@ -130,10 +141,11 @@ class ClientConnection(asyncio.Protocol):
         self._client.ended(self)
 
 
-def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
+def _parse(data: bytes, ended: bool = False) -> tuple[int, bytes, bool] | None:
     """Return status, body and whether the connection closes; None while the answer is incomplete.
 
-    Interim answers (1xx) are skipped. Raises ValueError for anything but HTTP/1.x.
+    `ended`: whether the server has sent all that it will. Interim answers (1xx) are skipped. Raises
+    ValueError for anything but HTTP/1.x.
     """
     head = data.find(HEAD_END)
     if head < 0:
@@ -144,19 +156,22 @@ def _parse(data: bytes) -> tuple[int, bytes, bool] | None:
         raise ValueError("the response is not HTTP/1.x")
     status = int(data[9:12])
     if status < 200:
-        return _parse(data[head + 4 :])
+        return _parse(data[head + 4 :], ended)
     length_at = data.find(_LENGTH, 0, head)
     if length_at >= 0:
         length_at += len(_LENGTH)
         end = head + 4 + int(data[length_at : data.find(b"\r", length_at)])
         body = data[head + 4 : end] if len(data) >= end else None
     else:
-        body = _body(data, head)
+        body = _body(data, head, status, ended)
     return None if body is None else (status, body, _CLOSES.search(data, 0, head) is not None)
 
 
-def _body(data: bytes, head: int) -> bytes | None:
-    """Return the body of an answer, chunked or not; None while it is incomplete."""
+def _body(data: bytes, head: int, status: int, ended: bool) -> bytes | None:
+    """Return the body of an answer, chunked or not; None while it is incomplete.
+
+    Without a length it ends with the connection (RFC 9112, 6.3).
+    """
     headers: dict[bytes, bytes] = {}
     for line in data[:head].split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
@@ -164,7 +179,10 @@ def _body(data: bytes, head: int) -> bytes | None:
     rest = data[head + 4 :]
     if headers.get(b"transfer-encoding") == b"chunked":
         return _chunked(rest)
-    size = int(headers.get(b"content-length", 0))
+    length = headers.get(b"content-length")
+    if length is None:
+        return b"" if status in (204, 304) else rest if ended else None
+    size = int(length)
     return rest[:size] if len(rest) >= size else None
 
 

@@ -26,8 +26,8 @@ def junit(result: LoadResult) -> bytes:
     """Render a test suite that fails if the run did.
 
     It has a case for each objective in each measured phase, one each for the reconciliation and the
-    verdict, and one each for notices and events if any were sent. If the run passed, cases that
-    failed count as skipped, since a capacity search may miss objectives.
+    verdict, and one each for notices and events if any were sent. If the run passed, missed
+    objectives count as skipped, since a capacity search may miss them.
     """
     suite = Element("testsuite", name="snapbid load", hostname=result.target, errors="0")
     suite.set("timestamp", result.started.removesuffix(" UTC").replace(" ", "T"))
@@ -55,10 +55,10 @@ def _cases(result: LoadResult) -> Iterator[tuple[str, str, str, str]]:
     notices, events, outcome = result.notices, result.events, result.reconciliation
     if notices.fired:
         failed = sum(notices.failed.values())
-        yield RUN, "notices", f"{failed} failed: {notices.example}" if failed else "", tag
+        yield RUN, "notices", f"{failed} failed: {notices.example}" if failed else "", "failure"
     if events is not None:
         why = f"{events.failed} batches failed: {events.example}" if events.failed else ""
-        yield RUN, "events", why, tag
+        yield RUN, "events", why, "failure"
     if outcome.status == NOT_DONE:
         yield RUN, "reconciliation", outcome.detail, "skipped"
     else:

@@ -18,6 +18,7 @@ from snapbid.loadtest.check import ReceivedResponse, RequestLimits, cost_micros
 from snapbid.loadtest.client import Call, LoadClient
 from snapbid.loadtest.histogram import LatencyHistogram
 
+PORTS: Final = {"http": 80, "https": 443}
 WIN, BILL, LOSS = "win", "bill", "loss"
 # OpenRTB 2.5, 5.25: mostly lost to a higher bid. None rejects the creative (200 and above), which
 # would suspend it at the SSP for a day after the test.
@@ -60,6 +61,7 @@ class NoticeCounts(Struct):
     histogram: LatencyHistogram = field(default_factory=LatencyHistogram)
     example: str = ""
     first_url: str = ""
+    left_out: int = 0  # since their URLs name another host than the target
 
     def __iadd__(self, other: "NoticeCounts") -> "NoticeCounts":
         """Add the counts of another generator."""
@@ -68,23 +70,25 @@ class NoticeCounts(Struct):
         self.histogram.add(other.histogram)
         self.example = self.example or other.example
         self.first_url = self.first_url or other.first_url
+        self.left_out += other.left_out
         return self
 
     def elsewhere(self, authority: str) -> str:
         """Return the host in the URLs if it differs from `authority`, otherwise ""."""
-        host = urlsplit(self.first_url).netloc
-        return "" if host == authority else host
+        if _address(self.first_url) == _address(f"http://{authority}"):
+            return ""
+        return urlsplit(self.first_url).netloc
 
 
 class NoticeSender:
     """Plans and fires the notices of received bids; `open` counts notices not yet answered.
 
-    With `only`, it fires only notices whose URLs name that host.
+    With `only`, an authority, it fires only notices whose URLs name that host and port.
     """
 
     def __init__(self, client: LoadClient, habits: NoticeHabits, seed: int, only: str = "") -> None:
         self._client = client
-        self._only = only
+        self._only = _address(f"http://{only}") if only else None
         self._habits = habits
         self._random = Random(seed)
         self._waiting: list[tuple[float, int, PlannedNotice]] = []
@@ -117,7 +121,8 @@ class NoticeSender:
         return delay.least + (delay.most - delay.least) * self._random.random()
 
     def _push(self, at: float, notice: PlannedNotice) -> None:
-        if self._only and urlsplit(notice.url).netloc != self._only:
+        if self._only and _address(notice.url) != self._only:
+            self.counts.left_out += bool(notice.url)
             return
         self.counts.first_url = self.counts.first_url or notice.url
         self._number += 1
@@ -173,6 +178,15 @@ class NoticeSender:
     def _fail(self, notice: PlannedNotice, why: str) -> None:
         self.counts.failed[notice.kind] += 1
         self.counts.example = self.counts.example or why
+
+
+def _address(url: str) -> tuple[str | None, int] | None:
+    """Return the host and port that a URL names; None if it is malformed."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname, parts.port or PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return None
 
 
 def _wire(url: str) -> bytes:

@@ -74,6 +74,7 @@ class NoticeFigures(Struct, frozen=True):
     latency_ms: dict[str, float]
     example: str
     elsewhere: str  # the host in the URLs, if it is not the target
+    left_out: int = 0  # not fired, since their URLs name another host
 
 
 class EventFigures(Struct, frozen=True):

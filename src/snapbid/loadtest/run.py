@@ -253,6 +253,7 @@ def _notice_figures(counts: NoticeCounts, authority: str) -> NoticeFigures:
         measure.latencies(counts.histogram),
         counts.example,
         counts.elsewhere(authority),
+        counts.left_out,
     )
 
 

@@ -144,6 +144,8 @@ def _others(result: LoadResult) -> Iterator[str]:
             yield f"  their URLs name {notices.elsewhere}; they were fired at the target"
         if notices.example:
             yield f"  first failure: {notices.example}"
+    if notices.left_out:
+        yield f"notices left out, since their URLs do not name the target: {notices.left_out}"
     events = result.events
     if events is not None:
         yield (

@@ -32,20 +32,23 @@ def judge(
         return Verdict(False, f"the report differs: {reconciliation.detail}")
     if reconciliation.status == NOT_DONE and reconciliation.detail != "--no-reconcile":
         return Verdict(False, reconciliation.detail)
-    if capacity is not None:
-        if capacity > 0:
-            return Verdict(True, "")
-        return Verdict(False, f"no rate met the objectives; {measured[-1].rate:g}/s: "
-                              f"{measured[-1].missed}")  # fmt: skip
-    for phase in measured:
-        if not phase.held:
-            late = f"; {phase.client.why}" if phase.client.limited else ""
-            return Verdict(
-                False, f"objective missed in {phase.name} at {phase.rate:g}/s: {phase.missed}{late}"
-            )
+    if missed := _missed(measured, capacity):
+        return Verdict(False, missed)
     failed = sum(notices.failed.values())
     if failed:
         return Verdict(False, f"{failed} notices failed: {notices.example}")
     if events is not None and events.failed:
         return Verdict(False, f"{events.failed} event batches failed: {events.example}")
     return Verdict(True, "")
+
+
+def _missed(measured: Sequence[PhaseResult], capacity: float | None) -> str:
+    """Return which objective was missed, or that a search found no capacity; "" if neither."""
+    if capacity is not None:
+        last = measured[-1]
+        return "" if capacity > 0 else f"no rate met the objectives; {last.rate:g}/s: {last.missed}"
+    for phase in measured:
+        if not phase.held:
+            late = f"; {phase.client.why}" if phase.client.limited else ""
+            return f"objective missed in {phase.name} at {phase.rate:g}/s: {phase.missed}{late}"
+    return ""

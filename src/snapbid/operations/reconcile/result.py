@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from snapbid.base.outputs import replaced
 from snapbid.operations.reconcile.compare import CAUSES, Comparison, Dispute
 
 SHOWN: Final = 1_000  # disputes on the page; the CSV has all
@@ -90,8 +91,11 @@ def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]
 
 
 def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
-    """Yield the disputes, after writing each to a file. Raises OSError."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    """Yield the disputes, after writing each to a file. Raises OSError.
+
+    An earlier file is replaced once all are written.
+    """
+    with replaced(path) as beside, beside.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for dispute in disputes:
