@@ -141,8 +141,8 @@ def _warn_of_base_url(settings: ServingSettings) -> None:
     """Warn if notification URLs have the address of no machine, as by default on all interfaces."""
     if urlsplit(settings.base_url).hostname in ANY_ADDRESS:
         logger.warning(
-            "SNAPBID_BASE_URL is not set, and SSPs cannot reach %(base_url)s, with which "
-            "notification URLs begin: set it to the URL at which SSPs reach this server",
+            "SSPs cannot reach %(base_url)s, with which notification URLs begin: set "
+            "SNAPBID_BASE_URL to the URL at which they reach this server",
             {"base_url": settings.base_url},
         )
 
