@@ -24,18 +24,17 @@ _TLS_OPTIONS: Final = frozenset(
      "ssl_check_hostname"}
 )  # fmt: skip
 _CLI_OPTIONS: Final = {"--cacert": "ssl_ca_certs", "--cert": "ssl_certfile", "--key": "ssl_keyfile"}
+_SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
 _OPTIONS: Final = {
     "redis": frozenset({"db", "username", "password"}),
     "cluster": frozenset(),
-    "sentinel": frozenset({"db", "sentinel_username", "sentinel_password"}),
+    "sentinel": _SENTINEL_OPTIONS | {"db"},
 }
 _VALUES: Final = {  # option -> its rule, and its values
     "db": ("the number of a database", re.compile(r"[0-9]{1,9}")),
     "ssl_cert_reqs": ("none, optional or required", re.compile(r"none|optional|required")),
     "ssl_check_hostname": ("true or false", re.compile(r"true|false|yes|no|1|0", re.IGNORECASE)),
 }
-_SENTINEL_OPTIONS: Final = frozenset({"sentinel_username", "sentinel_password"})
-_ANY: Final = re.compile(".*")
 _ENCODED: Final = (
     "must have special characters of the password encoded (# as %23, / as %2F, ? as %3F, @ as %40)"
 )
@@ -153,7 +152,7 @@ def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
     if "://" in rest:
         raise ValueError(f"must name nodes as HOST:PORT after redis+{kind}:// (found a second ://)")
     authority, path, query = _split(rest)
-    slash, path = path[:1], path[1:]
+    name = path.removeprefix("/")
     user, at, hosts = authority.rpartition("@")
     if "," in user:
         raise ValueError("may have USER:PASSWORD@ only before the first host")
@@ -161,19 +160,19 @@ def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
     if len(set(nodes)) < len(nodes):
         raise ValueError("must name each node only once")
     options = dict(_options(query, kind, scheme))
-    own = tuple((name, options.pop(name)) for name in sorted(_SENTINEL_OPTIONS & set(options)))
-    if kind == "cluster" and path:
+    own = tuple((key, options.pop(key)) for key in sorted(_SENTINEL_OPTIONS & set(options)))
+    if kind == "cluster" and name:
         raise ValueError(
-            f"must end after the nodes, since a cluster has no databases (found /{path})"
+            f"must end after the nodes, since a cluster has no databases (found {path})"
         )
-    if kind == "sentinel" and not re.fullmatch(r"[A-Za-z0-9._-]+", path):
-        found = f"/{path}" if slash else "no name"
+    if kind == "sentinel" and not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        found = path or "no name"
         raise ValueError(f"must end in /NAME, the sentinels' name for the primary (found {found})")
     return RedisAddress(
         Arrangement(kind),
         url,
         nodes,
-        path,
+        name,
         own,
         scheme,
         user + at,
@@ -198,7 +197,8 @@ def _options(query: str, kind: str, scheme: str) -> list[tuple[str, str]]:
             known = ", ".join(sorted(allowed)) or "none"
             after = scheme if kind == "redis" else f"{scheme}+{kind}"
             raise ValueError(f"has an unknown option {name!r} (allowed after {after}: {known})")
-        rule, values = _VALUES.get(name, ("", _ANY))
-        if not values.fullmatch(value):
-            raise ValueError(f"must have {rule} in the option {name} (found {value!r})")
+        if name in _VALUES:
+            rule, values = _VALUES[name]
+            if not values.fullmatch(value):
+                raise ValueError(f"must have {rule} in the option {name} (found {value!r})")
     return options
