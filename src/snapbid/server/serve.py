@@ -45,7 +45,6 @@ STOP_S: Final = 20  # for requests in flight
 START_S: Final = 60  # for a replacement worker to listen
 
 ANNOUNCE_POLL_S: Final = 0.1
-ANY_ADDRESS: Final = ("0.0.0.0", "::")
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +138,8 @@ def _check(settings: ServingSettings) -> None:
 
 def _warn_of_base_url(settings: ServingSettings) -> None:
     """Warn if notification URLs have the address of no machine, as by default on all interfaces."""
-    if urlsplit(settings.base_url).hostname in ANY_ADDRESS:
+    host = urlsplit(settings.base_url).hostname or ""
+    if reachable(host) != host:
         logger.warning(
             "SSPs cannot reach %(base_url)s, with which notification URLs begin: set "
             "SNAPBID_BASE_URL to the URL at which they reach this server",
