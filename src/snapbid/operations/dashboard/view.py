@@ -8,6 +8,7 @@ only this one.
 import platform
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from time import time
 from typing import Final
 
@@ -20,7 +21,7 @@ from snapbid.ledger.admin.drains import DrainReport
 from snapbid.operations.dashboard.counts import BIDS, NOTICES, WHOLE, CountWindow
 from snapbid.operations.dashboard.gauges import NANO, state_of
 from snapbid.operations.dashboard.guard import SspStanding
-from snapbid.operations.dashboard.ledger import SspTraffic
+from snapbid.operations.dashboard.ledger import NOTHING, SspTraffic, Traffic
 from snapbid.operations.dashboard.snapshot import CampaignMoney
 from snapbid.operations.dashboard.trends import SPANS, Rates, TrendPoint
 from snapbid.operations.dashboard.verdict import ServingVerdict
@@ -233,6 +234,7 @@ def page(watch: Watch) -> Page:
     at, snapshot = time(), watch.snapshot
     window, waiting, money = snapshot.window, snapshot.waiting, snapshot.money
     rows = _ssps(window, snapshot.ssps, snapshot.standings)
+    today = _of_all(snapshot.ssps)
     return Page(
         at=at,
         about=_about(watch),
@@ -278,10 +280,10 @@ def page(watch: Watch) -> Page:
             ConversionRow(*of[:-2], of.net_deposits_micros / MICRO, of.gross_revenue_micros / MICRO)
             for of in snapshot.converted
         ],
-        bids_today=None if snapshot.ssps is None else sum(row.bids_today or 0 for row in rows),
-        wins_today=None if snapshot.ssps is None else sum(row.wins_today or 0 for row in rows),
-        imps_today=None if snapshot.ssps is None else sum(row.imps_today or 0 for row in rows),
-        spent_today=None if snapshot.ssps is None else sum(row.spend_today or 0 for row in rows),
+        bids_today=today and today.bids,
+        wins_today=today and today.wins,
+        imps_today=today and today.imps,
+        spent_today=today and today.cpm_micros / NANO,
         held=None if money is None else sum(campaign.of.held for campaign in money),
         campaigns=snapshot.campaigns,
         suspensions=None
@@ -333,6 +335,13 @@ def _ssps(
             rows[standing.ssp].unanswered = (minute, quarter)
             rows[standing.ssp].guard = standing.level
     return sorted(rows.values(), key=lambda row: (-row.requests, -(row.bids_today or 0), row.ssp))
+
+
+def _of_all(known: Mapping[str, SspTraffic] | None) -> Traffic | None:
+    """Sum today's figures of all SSPs, of which the table may not have room for some."""
+    if known is None:
+        return None
+    return reduce(Traffic.plus, (figures.today for figures in known.values()), NOTHING)
 
 
 def _table(
