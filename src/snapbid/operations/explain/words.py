@@ -167,7 +167,7 @@ def misfit(of: Creative, cause: str) -> str:
         case "secure":
             return "not secure"
         case "duration" | "price":
-            ads = f" in {of.ads} ads" if of.ads else ""
+            ads = f" in {of.ads} ads" if (of.ads or 1) > 1 else ""
             return "no duration" if of.duration is None else f"{of.duration} s{ads}"
         case "ads":
             return f"a pod of {of.ads} ads"
