@@ -16,7 +16,7 @@ from typing import Final
 
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.warehouse.migrate import migrate
-from support.processes import workers_of
+from support.processes import eventually, listening, workers_of
 from support.proxy import FaultProxy
 from support.remembered import keys, looking
 from support.stack import Stack
@@ -67,11 +67,8 @@ class Machine:
         assert self.served.process
         return sorted(workers_of(self.served.process.pid))
 
-    def quiet(self) -> bool:
-        """Whether nothing is pending: no spool to replay, nothing for the drain to move."""
-        with looking(self.redis.url) as client:
-            changed = {*keys(client, "{sb*}:d"), *keys(client, "{sb*}:d:taken")}
-        return not changed and not list(self.home.path.rglob("*.spool"))
+    def is_quiet(self) -> bool:
+        return is_quiet(self.redis.url, self.home.path)
 
     def kill(self, victim: str, rng: random.Random) -> None:
         """Kill a worker, the drain, Redis or PostgreSQL with SIGKILL."""
@@ -112,6 +109,8 @@ class Machine:
         """
         number = 0
         while go_on(number):
+            # Else, on a busy machine, each worker is killed before it listens, and none ever does.
+            eventually(lambda: listening(self.served.port) > 0, "a worker listens")
             time.sleep(rng.uniform(0.1, 0.6))  # the moment is what is random
             victims: Sequence[str] = rng.sample(VICTIMS, rng.choice((1, 1, 2)))
             if number < len(VICTIMS):
@@ -124,6 +123,13 @@ class Machine:
                 self.start_again(victim)
             number += 1
         return number
+
+
+def is_quiet(redis_url: str, home: Path) -> bool:
+    """Whether the drain has nothing to move, and no spool below `home` is to be replayed."""
+    with looking(redis_url) as client:
+        changed = {*keys(client, "{sb*}:d"), *keys(client, "{sb*}:d:taken")}
+    return not changed and not list(home.rglob("*.spool"))
 
 
 @contextlib.contextmanager
