@@ -62,3 +62,20 @@ def test_a_thread_ends_all_its_tasks_before_its_loop() -> None:
     assert begun.wait(60)
     thread.stop()
     assert ended == ["slow"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [None, OSError(28, "full")])
+def test_a_thread_whose_work_has_ended_can_be_stopped(error: OSError | None) -> None:
+    ended = threading.Event()
+
+    async def work() -> None:
+        ended.set()
+        if error:
+            raise error
+
+    thread = LoopThread("worker", work)
+    thread.start()
+    assert ended.wait(60)
+    thread._thread.join()
+    thread.stop()

@@ -47,10 +47,10 @@ class LoopThread:
         """Cancel the work and all tasks that it created; return once they have ended."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
+        self._loop.close()  # only here: the work may have ended before, by itself or by an error
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._until_stopped())
-        self._loop.close()
 
     async def _until_stopped(self) -> None:
         try:
