@@ -11,7 +11,7 @@ from support.snapshot import RATES, snapshot_of
 
 from snapbid.campaigns.campaign import Campaign, CampaignMistake
 from snapbid.campaigns.campaign_file import read_file
-from snapbid.campaigns.review import warning_of
+from snapbid.campaigns.review import Known, warnings_of
 from snapbid.operations.export import examples, read
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 
@@ -35,7 +35,8 @@ def documents(file: str) -> list[object]:
 def test_an_example_bids_on_its_request(file: str, fresh_redis: str) -> None:
     imported = campaigns(file)
     now_ms = int(MONDAY.timestamp()) * 1000
-    assert [warning_of(campaign, now_ms) for campaign in imported] == [None] * len(imported)
+    known = Known((), (), ["acme"])
+    assert [each for campaign in imported for each in warnings_of(campaign, now_ms, known)] == []
     snapshot = snapshot_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
     with LocalApp(snapshot, fresh_redis, clock=lambda: now_ms) as app:
         reply = app.bid(read(f"{file.partition('.')[0]}.request.json").encode())

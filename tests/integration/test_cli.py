@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.commands import invoke
-from support.stack import connected, execute, run
+from support.stack import connected, execute, fetch, run
 from support.vast import wrapper
 
 from snapbid.campaigns.click_id import NO_AUCTION, Click, creative_digest
@@ -216,6 +216,13 @@ def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -
         )
 
 
+def test_a_click_counts_for_as_long_as_the_document_states(cli: Cli, database: str) -> None:
+    text = json.dumps({**CAMPAIGN, "attribution_days": 7.0})
+    done(cli("campaign", "import", "-", input=text))
+    rows = asyncio.run(fetch(database, "select attribution_days from campaign"))
+    assert [*map(tuple, rows)] == [(7,)]
+
+
 def test_click_ids(cli: Cli, database: str) -> None:
     creative = {**CAMPAIGN["creatives"][0], "adm": "<a href='https://s.example/?c={{click_id}}'>"}
     document = {**CAMPAIGN, "attribution_days": 7, "creatives": [creative]}
@@ -258,7 +265,7 @@ def test_show(cli: Cli, tmp_path: Path) -> None:
     }  # fmt: skip
     native = {"title": "{{imp_id}}", "link": {"url": "https://t.example/{{auction_id}}"}}
     video = {"vasttag": wrapper("3.0").replace("<AdSystem>a", "<AdSystem>{{imp_id}}")}
-    response = json.dumps({"assets": [{"video": video}], "link": {"url": "x"}})
+    response = json.dumps({"assets": [{"video": video}], "link": {"url": "https://x"}})
     document = {
         **CAMPAIGN,
         "cpm": 2.500001,

@@ -7,6 +7,7 @@ Of budgets, pacing and frequency caps it knows that a campaign with caps needs a
 
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -93,14 +94,15 @@ def entry(world: World, dimension: str, value: Any) -> str | int | None:
     if dimension in CODES and isinstance(value, str) and not re.fullmatch(r"n\d+", value):
         return CODES[dimension][re.sub("[ -]", "_", value.lower())]
     value = value.strip() if isinstance(value, str) else value
+    composed = unicodedata.normalize("NFC", str(value))
     if dimension in EXACT_DIMENSIONS or dimension in NUMBER_DIMENSIONS:
         return value  # type: ignore[no-any-return]
     if dimension in FOLDED_DIMENSIONS:
-        return str(value).casefold()
+        return composed.casefold()
     if dimension == "country":
         return world.alpha3(value)
     if dimension == "region":
-        prefix, _, code = value.partition("-")
+        prefix, _, code = composed.partition("-")
         return f"{world.alpha3(prefix)}-{code}".casefold()
     if dimension == "category":
         return oracle_categories.plain(value)

@@ -48,10 +48,15 @@ def tables() -> Tables:
     return found
 
 
+@cache
+def spellings(family: int) -> dict[str, str]:
+    """Give the categories of a family by their ids in capitals."""
+    return {id.upper(): id for id in parents().get(family, ())}
+
+
 def spelled(family: int, category: str) -> str | None:
     """Find a category of a family, however it is spelled."""
-    found = plain(category)
-    return next((id for id in parents().get(family, ()) if id.upper() == found), None)
+    return spellings(family).get(plain(category))
 
 
 def pasted(entries: list[str]) -> list[str]:
@@ -59,6 +64,7 @@ def pasted(entries: list[str]) -> list[str]:
     return [part for entry in entries for part in BETWEEN.split(entry) if part.strip()]
 
 
+@cache
 def plain(category: str) -> str:
     """Give a category without case, white space and a dash after IAB."""
     written = unicodedata.normalize("NFKC", re.sub("[\u2010-\u2015]", "-", category))
@@ -80,9 +86,10 @@ def line(family: int, category: str) -> set[str]:
     return found
 
 
-def below(family: int, category: str) -> set[str]:
+@cache
+def below(family: int, category: str) -> frozenset[str]:
     """A category and all below it."""
-    return {id for id in parents()[family] if category in line(family, id)}
+    return frozenset(id for id in parents()[family] if category in line(family, id))
 
 
 def refusing(cattax: int, categories: list[str], asked: Lists) -> set[str]:
@@ -123,7 +130,7 @@ def judged(
         lines, unmapped = [line(other, forth[str(id)]) for id in own], False
     elif back is not None:
         lines = [line(family, str(id)) for id in own]
-        meant = set().union(*(below(other, id) for id in blocked))
+        meant = set[str]().union(*(below(other, id) for id in blocked))
         unmapped = not meant <= back.keys()
         blocked = {back[id] for id in meant if id in back}
         allowed = {back[id] for each in allowed for id in below(other, each) if id in back}
@@ -140,8 +147,11 @@ def judged(
 def vendors(cattax: int, categories: list[str], asked: Lists) -> set[str]:
     """The same in a vendor's taxonomy, of which nothing is known but the ids."""
     refused = set()
-    if {*categories} & {*asked.bcat}:
+    own, bcat, acat = (
+        {each.strip().lower() for each in ids} for ids in (categories, asked.bcat, asked.acat)
+    )
+    if own & bcat:
         refused.add("bcat")
-    if asked.acat and not {*categories} <= {*asked.acat}:
+    if acat and not own <= acat:
         refused.add("acat")
     return refused

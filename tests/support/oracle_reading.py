@@ -392,7 +392,7 @@ def segments(user: Document) -> Iterator[set[str | int]]:
 def placements(media: dict[str, Document]) -> Iterator[str | int]:
     """Yield the placement of a video, else that of OpenRTB 2.5, and of a native ad as `n1`."""
     video = media.get("video", {})
-    values = (integer(video.get("plcmt")), integer(video.get("placement")))
+    values = (integer(video.get("plcmt")) or None, integer(video.get("placement")))
     yield from [value for value in values if value is not None][:1]
     if (native := integer(media.get("native", {}).get("plcmttype"))) is not None:
         yield f"n{native}"

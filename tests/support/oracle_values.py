@@ -242,6 +242,7 @@ def host(value: Any) -> str | None:
     return counted(domain(name)) if name else None
 
 
+@functools.cache
 def domain(value: str) -> str:
     """Give a domain in the form in which domains compare; empty where it is none."""
     name = SCHEME.sub("", value.strip().lower(), count=1)

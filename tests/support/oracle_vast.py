@@ -30,6 +30,11 @@ def filled(creative: Document) -> Document:
     stated = {name: value for name, value in creative.items() if value not in (None, [])}
     if "w" in stated or "h" in stated:
         facts = {name: value for name, value in facts.items() if name not in ("w", "h")}
+        sizes = sizes_of(markup) if media == "video" else []
+        for w, h in sizes:  # the largest first
+            if stated.get("w", w) == w and stated.get("h", h) == h:
+                facts |= {"w": w, "h": h}
+                break
     said = {name: value for name, value in facts.items() if value not in (None, [])}
     return said | stated
 
@@ -66,6 +71,14 @@ def facts_of(markup: str) -> Document:
     offset = linear.get("skipoffset") is not None
     said["skippable"] = True if offset else None if needs_vpaid else False
     return said
+
+
+@functools.cache
+def sizes_of(markup: str) -> list[tuple[int, int]]:
+    """The sizes of the media files, the largest first."""
+    files = [e for e in ElementTree.fromstring(markup).iter() if e.tag.endswith("MediaFile")]
+    sizes = [(int(file.get("width", 0)), int(file.get("height", 0))) for file in files]
+    return sorted((s for s in sizes if all(s)), key=lambda size: -size[0] * size[1])
 
 
 def numbers(files: list[Any], name: str) -> list[int]:

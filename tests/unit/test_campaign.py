@@ -148,6 +148,82 @@ def test_longest_document(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "stored"),
+    [("7.0", "7"), ("7", "7"), ("7e0", "7"), ("0.7E+1", "7"), ("70e-1", "7"), ("36.50e1", "365")],
+)
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_whole_numbers_are_stored_as_integers(name: str, written: str, stored: str) -> None:
+    text = (
+        '{"id": "c\\"1.0", "advertiser": "shop.example", "cpm": 1.50, "attribution_days": %s,'
+        ' "creatives": [{"id": "7.0", "media": "banner", "w": %s, "h": 1,'
+        ' "adm": "a 7.0, \\" 7e0"}]}'
+    )
+    ((campaign, document),) = read(name, (text % (written, written)).encode())
+    assert campaign.attribution_days == int(stored)
+    assert document == text % (stored, stored)
+
+
+def test_a_document_without_whole_fractions_is_stored_as_written() -> None:
+    text = '{ "cpm":1.50e0,"id":"7.0" ,"advertiser":"a.example","creatives":[C]}'
+    text = text.replace("C", json.dumps(CREATIVE))
+    ((_, document),) = read("a.jsonl", text.encode())
+    assert document == text
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        (
+            {"creatives": [{"id": "v", "media": "video", "adm_url": "x"}]},
+            ["creatives[0].adm_url", "creatives[0].adm"],
+        ),
+        (
+            {"creatives": [{"id": "n", "media": "native", "native_ad": {}}]},
+            ["creatives[0].native_ad", "creatives[0].adm"],
+        ),
+        ({"creatives": [{"id": "v", "media": "video", "adm": 1}]}, ["creatives[0].adm"]),
+        (
+            {"creatives": [{"id": "n", "media": "native", "native": {"title": "t"}}]},
+            ["creatives[0].native.link"],
+        ),
+        ({"cattaxonomy": 1, "categories": ["IAB99"]}, ["cattaxonomy", "categories[0]"]),
+        ({"cattax": "1", "categories": ["IAB99"]}, ["cattax"]),
+        ({"categories": ["IAB99", 1]}, ["categories[1]"]),
+    ],
+)
+def test_a_mistake_hides_only_those_of_its_own_field(
+    change: dict[str, Any], fields: list[str]
+) -> None:
+    with pytest.raises(CampaignError) as caught:
+        read("a.jsonl", json.dumps(BASE | change).encode())
+    assert [mistake.field for mistake in caught.value.mistakes] == fields
+
+
+NOT_A_CODE = "is not a language code of two or three letters, such as en"
+
+
+def test_import_refuses_the_names_of_languages() -> None:
+    targeting = {"language": {"include": ["en", "EN-gb", "German"], "exclude": ["abcd-EF", "fil"]}}
+    document = {**BASE, "targeting": targeting, "creatives": [{**CREATIVE, "language": "English"}]}
+    with pytest.raises(CampaignError) as caught:
+        read("a.jsonl", json.dumps(document).encode())
+    assert [*map(str, caught.value.mistakes)] == [
+        "line 1: creatives[0].language: must begin with a language code of two or three letters,"
+        ' such as en or pt-BR, found "english"',
+        f'line 1: targeting.language.include[2]: {NOT_A_CODE}: "German"',
+        f'line 1: targeting.language.exclude[0]: {NOT_A_CODE}: "abcd-EF"',
+    ]
+    assert parse(document).targeting["language"].include == ("en", "german")  # stored already
+
+
+@pytest.mark.parametrize("language", ["en", "fil", "pt-BR", "zh-Hant-TW"])
+def test_language_codes(language: str) -> None:
+    targeting = {"language": {"include": [language]}}
+    document = {**BASE, "targeting": targeting, "creatives": [{**CREATIVE, "language": language}]}
+    assert read("a.jsonl", json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
     ("cpm", "micros"),
     [(1.1, 1_100_000), (4.35, 4_350_000), (Decimal("0.000001"), 1), (7, 7_000_000)],
 )

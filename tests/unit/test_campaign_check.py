@@ -16,7 +16,8 @@ FILE = (
     "https://cdn.example/</MediaFile>"
 )
 LINK = {"url": "https://shop.example/"}
-NATIVE = {"title": "t", "data": {"2": "d"}, "images": [{"type": 3, "url": "u"}], "link": LINK}
+IMAGE = {"type": 3, "url": "https://cdn.example/"}
+NATIVE = {"title": "t", "data": {"2": "d"}, "images": [IMAGE], "link": LINK}
 HEADING = "campaign\tcreative\tmedia\tmarkup\tsays"
 CREATIVES: list[dict[str, Any]] = [
     {"id": "b", "media": "banner", "w": 1, "h": 1, "adm": "<iframe>"},
@@ -92,9 +93,12 @@ def test_warnings_of_whole_campaigns_are_in_the_object(
 ) -> None:
     past = {**campaign("c1", CREATIVES[0]), "ends_at": "2020-01-01T00:00:00Z"}
     unknown = {**campaign("c2", CREATIVES[0]), "product": "poker"}
-    unknown["targeting"] = {"audience": {"include": ["vips"]}}
+    unknown["targeting"] = {
+        "audience": {"include": ["vips"]},
+        "ssp": {"include": ["acme", "Acme"], "exclude": ["nova"]},
+    }
     monkeypatch.setattr(console, "has_warehouse", lambda: True)
-    monkeypatch.setattr(console, "in_warehouse", lambda _: Known(set(), set()))
+    monkeypatch.setattr(console, "in_warehouse", lambda _: Known(set(), set(), {"acme"}))
     done = invoke({}, "campaign", "check", "--json", write(tmp_path / "a.jsonl", past, unknown))
     warnings = json.loads(done.stdout)["warnings"]
     assert [(each["field"], each["rule"].partition(":")[0]) for each in warnings] == [
@@ -102,6 +106,8 @@ def test_warnings_of_whole_campaigns_are_in_the_object(
         ("", "campaign c2 names the product 'poker', which does not exist (letter case matters), "
          "so it excludes nobody"),
         ("", "campaign c2 includes the audience 'vips', which does not exist"),
+        ("", "campaign c2 includes the SSP 'Acme', which is not registered (letter case matters)"),
+        ("", "campaign c2 excludes the SSP 'nova', which is not registered (letter case matters)"),
     ]  # fmt: skip
     assert done.stderr.splitlines() == [f"warning: {each['rule']}" for each in warnings]
 

@@ -27,6 +27,43 @@ CAMPAIGN: dict[str, Any] = {
             "targeting.hour excludes all that it includes",
         ),
         ({"targeting": {"hour": {"include": [1, 2], "exclude": [2]}}}, None),
+        (
+            {"targeting": {"domain": {"include": ["news.a.example"], "exclude": ["a.example"]}}},
+            "targeting.domain excludes all that it includes",
+        ),
+        ({"targeting": {"domain": {"include": ["a.example"], "exclude": ["n.a.example"]}}}, None),
+        ({"targeting": {"domain": {"include": ["ba.example"], "exclude": ["a.example"]}}}, None),
+        (
+            {"targeting": {"category": {"include": ["IAB3-1", "IAB4"], "exclude": ["IAB3"]}}},
+            None,
+        ),
+        (
+            {"targeting": {"category": {"include": ["IAB3-1", "iab-3"], "exclude": ["IAB3"]}}},
+            "targeting.category excludes all that it includes",
+        ),
+        ({"targeting": {"category": {"include": ["IAB3"], "exclude": ["IAB3-1"]}}}, None),
+        ({"targeting": {"category": {"include": ["IAB23"], "exclude": ["IAB2"]}}}, None),
+        (
+            {"targeting": {"region": {"include": ["USA-CA"]}, "country": {"include": ["CAN"]}}},
+            "targeting.region includes only regions of other countries than targeting.country",
+        ),
+        (
+            {"targeting": {"region": {"include": ["us-CA"]}, "country": {"exclude": ["USA"]}}},
+            "targeting.region includes only regions of other countries than targeting.country",
+        ),
+        (
+            {
+                "targeting": {
+                    "region": {"include": ["us-CA", "CAN-QC"]},
+                    "country": {"include": ["CA"]},
+                }
+            },
+            None,
+        ),
+        (
+            {"targeting": {"region": {"exclude": ["us-CA"]}, "country": {"include": ["CA"]}}},
+            None,
+        ),
         ({"targeting": {"hour": {"exclude": [2]}}}, None),
         ({"budget": {"daily": 0.002499}}, "budget.daily is below the cost of one win, 0.0025 USD"),
         ({"budget": {"total": 0.001}}, "budget.total is below the cost of one win, 0.0025 USD"),
@@ -60,3 +97,20 @@ def test_campaigns_are_over_at_their_end() -> None:
     assert campaign.ends_at_ms is not None
     assert why_never_bids(campaign, campaign.ends_at_ms - 1) is None
     assert why_never_bids(campaign, campaign.ends_at_ms) == "ends_at is in the past"
+
+
+@pytest.mark.parametrize(
+    ("more", "unknown"),
+    [
+        ({}, ["includes the category 'IAB99-1'", "excludes the category 'SPORTS'"]),
+        ({"cattax": 7}, ["includes the category 'IAB99-1'", "excludes the category 'SPORTS'"]),
+        ({"cattax": 500}, []),
+    ],
+)
+def test_categories_that_no_taxonomy_has(more: dict[str, Any], unknown: list[str]) -> None:
+    values = {"include": ["IAB99-1", "iab-3", "596", "jlbcu7"], "exclude": ["Sports", "IAB03_1"]}
+    document = CAMPAIGN | more | {"targeting": {"category": values}}
+    done = invoke({}, "campaign", "check", "-", input=json.dumps(document))
+    assert done.returncode == 0
+    rule = "which no taxonomy of the IAB has: it matches only a publisher's own category"
+    assert done.stderr.splitlines() == [f"warning: campaign c {each}, {rule}" for each in unknown]

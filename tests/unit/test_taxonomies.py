@@ -69,6 +69,19 @@ def test_request_categories_are_mapped_if_the_campaigns_cannot_be() -> None:
     assert found.listed == (("1:", ((("IAB2",), ("IAB2-9", "IAB2")),)),)
 
 
+@pytest.mark.parametrize(
+    ("product", "content"),
+    [("1004", "IAB8-5"), ("1005", "IAB8-5"), ("1006", "IAB8-5"), ("1045", "IAB15"),
+     ("1123", "IAB10"), ("1442", "IAB15-10")],
+)  # fmt: skip
+def test_where_the_published_mapping_names_another_category_than_its_id(
+    product: str, content: str
+) -> None:
+    """Seen: spirits were mapped to cuisines, so they passed a block on alcohol."""
+    (line,) = dict(taxonomies.categories_of(8, (product,)).mapped)["1:"]
+    assert line[0] == content
+
+
 def test_vendors_and_unknown_categories_are_in_no_family_of_a_request() -> None:
     vendor = taxonomies.categories_of(600, ("a",))
     assert vendor.family == taxonomies.OF_VENDORS

@@ -94,8 +94,23 @@ def test_stated_facts_count() -> None:
     creative = imported(document(inline("3.0", LADDER, duration="00:00:14.600"), **stated))
     assert derived(creative) == {
         "protocols": (3,), "mimes": ("video/mp4",), "duration": 14, "bitrate": 800,
-        "delivery": (2, 3), "linear": True, "skippable": False, "w": 640,
+        "delivery": (2, 3), "linear": True, "skippable": False, "w": 640, "h": 360,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stated", "size"),
+    [
+        ({}, (1920, 1080)),
+        ({"w": 1920}, (1920, 1080)),
+        ({"h": 1080}, (1920, 1080)),
+        ({"h": 720}, (1280, 720)),
+        ({"w": 640, "h": 360}, (640, 360)),
+    ],
+)
+def test_one_side_determines_the_other(stated: dict[str, int], size: tuple[int, int]) -> None:
+    creative = imported(document(inline("3.0", LADDER), **stated))
+    assert (creative.w, creative.h) == size
 
 
 def test_a_video_asset() -> None:
@@ -140,7 +155,15 @@ def test_a_video_asset() -> None:
          "skippable: must be false: the markup has no skip offset"),
         (inline("3.0", LADDER, skip="5%"), {"skippable": False},
          "skippable: must be true: the markup has a skip offset"),
+        (inline("3.0", LADDER), {"attributes": [3, 16]},
+         "attributes: must not have 16 (skip button): the markup has no skip offset"),
+        (inline("3.0", LADDER), {"w": 641, "h": 720},
+         "w: must match one of the markup's media files (640x360, 1920x1080, 1280x720)"),
         (inline("3.0", LADDER), {"w": 640, "h": 720},
+         "h: must match one of the markup's media files (640x360, 1920x1080, 1280x720)"),
+        (inline("3.0", LADDER), {"w": 1920, "h": 1000},
+         "h: must match one of the markup's media files (640x360, 1920x1080, 1280x720)"),
+        (inline("3.0", LADDER), {"w": 1921, "h": 1080},
          "w: must match one of the markup's media files (640x360, 1920x1080, 1280x720)"),
         (inline("3.0", LADDER), {"h": 480},
          "h: must match one of the markup's media files (640x360, 1920x1080, 1280x720)"),
@@ -165,6 +188,10 @@ def test_contradictions(adm: str, stated: dict[str, Any], mistake: str) -> None:
                           "linear": False, "skippable": True, "w": 1, "h": 1, "delivery": [1]}),
         (inline("3.0", LADDER), {"apis": [7], "w": 1280, "h": 720, "bitrate": 2000}),
         (inline("3.0", VPAID), {"apis": [7, 2], "skippable": True}),
+        (inline("3.0", VPAID), {"attributes": [16]}),
+        (wrapper("3.0"), {"attributes": [16]}),
+        (inline("3.0", LADDER, skip="5%"), {"attributes": [16]}),
+        (inline("3.0", LADDER), {"attributes": [3]}),
         (inline("3.0", LADDER), {"ads": 1}),
         (wrapper("3.0"), {"ads": 4}),
         ("https://ads.example/", {"ads": 2}),
@@ -180,10 +207,10 @@ def test_compatible_statements(adm: str, stated: dict[str, Any]) -> None:
 
 
 def test_all_mistakes_are_named_at_once() -> None:
-    stated = {"duration": "30", "mimes": [1, "a/b"], "protocols": 2, "w": "640", "skippable": True}
+    stated = {"duration": "30", "mimes": [1, "a/b"], "protocols": 2, "w": "1", "skippable": True}
     named = mistakes(document(inline("3.0", LADDER), **stated))
     assert [mistake.partition(":")[0] for mistake in named] == [
-        "duration", "mimes[0]", "protocols", "w", "mimes", "skippable", "w",
+        "duration", "mimes[0]", "protocols", "w", "mimes", "skippable",
     ]  # fmt: skip
 
 
@@ -210,7 +237,14 @@ def test_the_demo_can_be_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"adm": "<DAAST/>"}, {"protocols": [2, 3, 7, 8]}, {"duration": 30}]
+    "change",
+    [
+        {"adm": "<DAAST/>"},
+        {"protocols": [2, 3, 7, 8]},
+        {"duration": 30},
+        {"attributes": [16]},
+        {"w": 1920, "h": 700},
+    ],
 )
 def test_campaigns_stored_earlier_still_bid(change: dict[str, Any]) -> None:
     written = document(**{"adm": inline("3.0", LADDER)} | change)

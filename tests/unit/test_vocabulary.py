@@ -8,6 +8,12 @@ from snapbid.campaigns.domains import host as host_of
 NAMES = [dimension.name for dimension in vocabulary.DIMENSIONS]
 
 VALID = [
+    ("city", "Mu\u0308nchen", "m\u00fcnchen"),
+    ("city", "I\u0307zmir", "i\u0307zmir"),  # its capital is composed, its small letter never is
+    ("carrier", "Telefo\u0301nica", "telef\u00f3nica"),
+    ("postal", "e\u0301", "\u00e9"),
+    ("region", "DE-Thu\u0308ringen", "deu-th\u00fcringen"),
+    ("bundle", "e\u0301", "e\u0301"),
     ("ssp", "acme-eu", "acme-eu"),
     ("country", "us", "USA"),
     ("country", "Deu", "DEU"),

@@ -713,7 +713,7 @@ cdef class RequestReading:
         text = PyUnicode_DecodeUTF8(entry.at, entry.size, "replace")
         known = self.reader.categories.get(self.asker.family)
         if known is None:  # a vendor's own
-            text = f"{self.marker}{text}"
+            text = f"{self.marker}{text.lower()}"
             self.terms.keep(text)
             return self.terms.text(SB_AD_CATEGORY, text, False)
         found = PyDict_GetItem(known, "".join(text.lower().split()))
@@ -1351,7 +1351,7 @@ cdef class ImpressionReading:
         terms.begin(SB_PLACEMENT)
         if video is not None:
             placement = reader.get(video, VIDEO_PLCMT)
-            if placement is None or not integer(placement, &number):
+            if placement is None or not integer(placement, &number) or number == 0:
                 placement = reader.get(video, VIDEO_PLACEMENT)  # as of 2.5
             terms.number(SB_PLACEMENT, placement)
         if native is not None:

@@ -17,9 +17,13 @@ import msgspec
 from snapbid.campaigns.campaign import Campaign, CampaignError, CampaignMistake
 from snapbid.campaigns.document import IMPORTED, MAX_DOCUMENT
 from snapbid.campaigns.rules import Mistakes, Path, path_text, report, shown
+from snapbid.campaigns.value_rules import integral
 
 _WHITESPACE: Final = " \t\r\n"
 _SPACE: Final = re.compile(f"[{_WHITESPACE}]*")
+_STRING_OR_REAL: Final = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)'
+)
 OTHERS: Final = {
     b"\x1f\x8b": "is compressed with gzip (pipe the output of zcat to import -)",
     b"PK\x03\x04": "is a ZIP file, as spreadsheets are",
@@ -38,16 +42,22 @@ EXPECTED: Final = (
 class _JsonReader:
     """A JSON decoder with exact numbers.
 
-    After each value, `repeated` lists the keys that an object repeats, and `characters` is the
-    length of the value's JSON.
+    After each value, `repeated` lists the keys that an object repeats, `characters` is the length
+    of the value's JSON, and `has_whole` says whether it has an integer written as `7.0` or `7e0`.
     """
 
     def __init__(self) -> None:
         self.repeated: list[str] = []
         self.characters = 0
+        self.has_whole = False
         self._decoder = json.JSONDecoder(
-            object_pairs_hook=self._pairs, parse_float=Decimal, parse_constant=self._constant
+            object_pairs_hook=self._pairs, parse_float=self._real, parse_constant=self._constant
         )
+
+    def _real(self, text: str) -> Decimal:
+        number = Decimal(text)
+        self.has_whole = self.has_whole or type(integral(number)) is int
+        return number
 
     def _pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)
@@ -64,6 +74,7 @@ class _JsonReader:
     def value(self, text: str, start: int) -> tuple[Any, int]:
         """Decode the value at offset `start`; return it and its end offset. Raises ValueError."""
         self.repeated.clear()
+        self.has_whole = False
         try:
             value, end = self._decoder.raw_decode(text, start)
         except json.JSONDecodeError:
@@ -102,10 +113,10 @@ class _Checker:
         """Report that the file is of the wrong kind; `what` describes it."""
         self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
 
-    def check(self, line: int, at: Path, document: Any) -> Campaign | None:
+    def check(self, line: int, at: Path, document: Any, text: str) -> tuple[Campaign, str] | None:
         """Check a decoded document that starts on `line`; `at` is its path in the file.
 
-        Returns the campaign, or None if it has a mistake.
+        `text` is its JSON. Returns the campaign and the JSON to store, or None if it has a mistake.
         """
         mistakes = Mistakes()
         for key in self.json.repeated:
@@ -124,7 +135,24 @@ class _Checker:
         warnings.extend(
             msgspec.structs.replace(warning, line=line) for warning in mistakes.warnings
         )
-        return None if mistakes else campaign
+        if mistakes or campaign is None:
+            return None
+        return campaign, _with_integers(text) if self.json.has_whole else text
+
+
+def _with_integers(text: str) -> str:
+    """Write the whole numbers in a JSON text as integers: 7 for `7.0`, which is no integer in SQL.
+
+    Other numbers, and the digits in strings, are left as they are.
+    """
+    return _STRING_OR_REAL.sub(_as_integer, text)
+
+
+def _as_integer(token: re.Match[str]) -> str:
+    if token[0].startswith('"'):
+        return token[0]
+    number = integral(Decimal(token[0]))
+    return str(number) if type(number) is int else token[0]
 
 
 def _syntax(error: json.JSONDecodeError) -> str:
@@ -176,7 +204,7 @@ def _too_long(field: str, line: int | None = None) -> CampaignMistake:
 def read_file(
     name: str, source: BinaryIO, warnings: list[CampaignMistake] | None = None
 ) -> Iterator[tuple[Campaign, str]]:
-    """Yield the campaigns of a file, each with its original JSON.
+    """Yield the campaigns of a file, each with its JSON; integers such as `7.0` are written `7`.
 
     A campaign's warnings are added to `warnings` before the campaign is yielded.
 
@@ -217,9 +245,9 @@ def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign,
         except ValueError as error:
             checker.refuse(line, error)
             continue
-        campaign = checker.check(line, (), document)
-        if campaign is not None:
-            yield campaign, text
+        checked = checker.check(line, (), document, text)
+        if checked is not None:
+            yield checked
 
 
 def _lines(source: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -246,9 +274,9 @@ def _read_array(checker: _Checker, data: bytes) -> Iterator[tuple[Campaign, str]
     try:
         text = data.decode()
         for line, at, document, start, end in _elements(checker.json, text):
-            campaign = checker.check(line, at, document)
-            if campaign is not None:
-                yield campaign, text[start:end]
+            checked = checker.check(line, at, document, text[start:end])
+            if checked is not None:
+                yield checked
     except json.JSONDecodeError as error:
         checker.refuse(error.lineno, error)
     except UnicodeDecodeError as error:

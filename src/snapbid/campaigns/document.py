@@ -24,7 +24,7 @@ from snapbid.campaigns.campaign import (
     Transparency,
 )
 from snapbid.campaigns.markup import Language
-from snapbid.campaigns.native_rules import NATIVE, read_response
+from snapbid.campaigns.native_rules import NATIVE, name_in, read_response
 from snapbid.campaigns.rules import (
     Check,
     Mistakes,
@@ -36,7 +36,7 @@ from snapbid.campaigns.rules import (
     report,
     shown,
 )
-from snapbid.campaigns.targeting_rules import TARGETING
+from snapbid.campaigns.targeting_rules import IMPORTED_TARGETING, TARGETING
 from snapbid.campaigns.value_rules import (
     ADM,
     BUDGET,
@@ -55,7 +55,8 @@ from snapbid.campaigns.value_rules import (
     report_unprotected,
     string,
 )
-from snapbid.campaigns.vocabulary import MAX_INTEGER, size
+from snapbid.campaigns.vast_facts import SKIP_BUTTON
+from snapbid.campaigns.vocabulary import MAX_INTEGER, is_language_code, size
 from snapbid.reference.taxonomies import FAMILIES, NAMES, VENDORS, normal
 
 MAX_DOCUMENT: Final = 64 * 1024 * 1024  # characters of JSON
@@ -72,7 +73,6 @@ XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
 MAX_BANNER_TYPE: Final = IFRAME
 MAX_DELIVERY: Final = 3  # 1 streaming, 2 progressive, 3 download
 MAX_ADS: Final = 1_000  # of a pod
-SKIP_BUTTON: Final = 16  # the creative attribute
 
 
 def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> None:
@@ -113,6 +113,12 @@ def _has_what_only_its_media_has(creative: Any, at: Path, mistakes: Mistakes) ->
 
 def _is_what_its_markup_says(creative: Any, at: Path, mistakes: Mistakes) -> None:
     _has_what_its_media_needs(creative, at, mistakes)
+    language = creative.language
+    if language is not None and not is_language_code(language.partition("-")[0]):
+        rule = "must begin with a language code of two or three letters, such as en or pt-BR"
+        report(mistakes, (at, "language"), f"{rule}, found {shown(language)}")
+    if isinstance(creative.iurl, str):
+        practice.check_address(creative.iurl, "page", (at, "iurl"), mistakes)
     if creative.media == "native":
         _check_assets(creative, at, mistakes)
     elif creative.adm:
@@ -132,19 +138,25 @@ def _check_vast(
 
 def _check_assets(creative: Any, at: Path, mistakes: Mistakes) -> None:
     native, markup = creative.native, (at, "native")
+    names: dict[str, str] = {}
     if native is None and creative.adm:
-        native, markup = read_response(creative.adm, (), Mistakes()), (at, "adm")
+        response = read_response(creative.adm, (), Mistakes())
+        if response is not None:
+            native, markup, names = response.ad, (at, "adm"), response.names
     if native is None:
         return
-    practice.check_native(native, creative.secure, markup, mistakes)
+    practice.check_native(native, creative.secure, markup, names, mistakes)
     if native.video is not None:
-        field = (markup, "video") if creative.native is not None else markup
+        field = (markup, name_in(names, "video"))
         _check_vast(creative, native.video, "native", at, field, mistakes)
 
 
 def _has_mistakes(places: Sequence[Path], mistakes: Mistakes) -> bool:
+    fields = [path_text(place) for place in places]
     return any(
-        mistake.field.startswith(path_text(place)) for mistake in mistakes for place in places
+        mistake.field == field or mistake.field.startswith((f"{field}.", f"{field}["))
+        for mistake in mistakes
+        for field in fields
     )
 
 
@@ -155,8 +167,11 @@ def _assets(creative: Creative) -> Creative:
     """
     if creative.media != "native":
         return creative
-    native = creative.native or read_response(creative.adm, (), Mistakes())
-    assert native is not None
+    native = creative.native
+    if native is None:
+        response = read_response(creative.adm, (), Mistakes())
+        assert response is not None
+        native = response.ad
     if (video := native.video) is not None:
         native = msgspec.structs.replace(
             native,
@@ -334,7 +349,7 @@ def _spelled(categories: tuple[str, ...], cattax: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(normal(cattax, each) or each for each in categories))
 
 
-def _campaigns(of_creative: Together, together: Together) -> Check:
+def _campaigns(targeting: Check, of_creative: Together, together: Together) -> Check:
     return object_of(
         {
             "id": string(),
@@ -353,7 +368,7 @@ def _campaigns(of_creative: Together, together: Together) -> Check:
             "dsa": _DECLARATION,
             "attribution_days": integer(1, MAX_ATTRIBUTION_DAYS),
             "product": check_product,
-            "targeting": TARGETING,
+            "targeting": targeting,
             "creatives": _creatives(of_creative),
         },
         _campaign,
@@ -362,11 +377,14 @@ def _campaigns(of_creative: Together, together: Together) -> Check:
     )
 
 
-CAMPAIGN: Final = _campaigns(_has_what_its_media_needs, _fields_fit_together)
-IMPORTED: Final = _campaigns(_is_what_its_markup_says, _fields_fit_when_imported)
+CAMPAIGN: Final = _campaigns(TARGETING, _has_what_its_media_needs, _fields_fit_together)
+IMPORTED: Final = _campaigns(
+    IMPORTED_TARGETING, _is_what_its_markup_says, _fields_fit_when_imported
+)
 """CAMPAIGN with the rules and warnings that only the import applies: to markup, to the fields
-stated beside it, and to unknown categories. A campaign stored before these rules, or by plain SQL,
-still bids (with an unknown category, only on requests that restrict no categories)."""
+stated beside it, to unknown categories and to the names of languages. A campaign stored before
+these rules, or by plain SQL, still bids (with an unknown category, only on requests that restrict
+no categories)."""
 
 
 def parse(document: object) -> Campaign:

@@ -8,9 +8,10 @@ read as renderers do: numbers count as text and the reverse, and what is empty o
 
 import json
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 from html import unescape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from snapbid.campaigns.native import NativeAd, NativeImage, NativeLink, NativeTracker
 from snapbid.campaigns.rules import Fields, Mistakes, Path, list_of, object_of, report, shown, warn
@@ -20,9 +21,10 @@ from snapbid.campaigns.vocabulary import size
 
 MAX_TITLE: Final = 1_024  # bytes
 MAX_DATA: Final = 4_096
-MAX_DATA_TYPE: Final = 9_999
+MAX_NAME: Final = 60  # characters of a key that a message shows
 MAX_ASSETS: Final = 50  # of a kind
 
+_DATA_TYPE: Final = re.compile(r"[1-9][0-9]{0,3}")
 _TITLE: Final = markup(MAX_TITLE)
 _DATA_TEXT: Final = markup(MAX_DATA)
 _URL: Final = markup(MAX_URL, "URL")
@@ -37,16 +39,21 @@ def _check_data(value: Any, at: Path, mistakes: Mistakes) -> dict[str, str]:
         report(mistakes, at, f"must have at most {MAX_ASSETS} entries, found {len(value)}")
         return {}
     for kind, text in value.items():
-        _DATA_TEXT(text, (at, str(kind)), mistakes)
+        field: Path = (at, _key(kind))
+        _DATA_TEXT(text, field, mistakes)
         if not _is_data_type(kind):
             rule = f"must be a data type of Native 1.2, such as 2, found {shown(kind)}"
-            report(mistakes, (at, str(kind)), rule)
+            report(mistakes, field, rule)
     return dict(sorted(value.items())) if all(map(_is_data_type, value)) else {}
 
 
-def _is_data_type(kind: object) -> bool:
-    digits = isinstance(kind, str) and kind.isascii() and kind.isdigit()
-    return digits and str(int(kind)) == kind and 1 <= int(kind) <= MAX_DATA_TYPE  # type: ignore[call-overload]
+def _key(kind: str) -> str:
+    """Return a key as a message names it."""
+    return kind if len(kind) <= MAX_NAME else shown(kind)
+
+
+def _is_data_type(kind: str) -> bool:
+    return _DATA_TYPE.fullmatch(kind) is not None
 
 
 def _has_an_asset(native: Any, at: Path, mistakes: Mistakes) -> None:
@@ -118,7 +125,26 @@ def decode_response(text: str) -> Any:
         raise ValueError("a number has too many digits") from None
 
 
-def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
+class Response(NamedTuple):
+    """A native response: its assets, and the fields of the response that they are read from.
+
+    `names` has a field of a `native` object for a field of the response, where the two differ:
+    `assets[2].img` for `images[0]`.
+    """
+
+    ad: NativeAd
+    names: dict[str, str]
+
+
+def name_in(names: dict[str, str], field: str) -> str:
+    """Return the name in a response of a field of a `native` object, such as `images[0].url`."""
+    for end in (len(field), *(match.start() for match in _PARTS.finditer(field))):
+        if (name := names.get(field[:end])) is not None:
+            return name + field[end:]
+    return field
+
+
+def read_response(text: str, at: Path, mistakes: Mistakes) -> Response | None:
     """Parse a native response; if it has mistakes, report them and return None."""
     try:
         response = decode_response(text)
@@ -134,44 +160,63 @@ def read_response(text: str, at: Path, mistakes: Mistakes) -> NativeAd | None:
         report(mistakes, at, "must be a native response, an object with assets")
         return None
     before = len(mistakes)
-    document = _document(response, at, mistakes)
-    ad = NATIVE(document, at, mistakes)
-    return ad if isinstance(ad, NativeAd) and len(mistakes) == before else None
+    names: dict[str, str] = {}
+    document = _document(response, names, at, mistakes)
+    found = Mistakes()
+    ad = NATIVE(document, (), found)
+    for mistake in found:
+        field = (at, name_in(names, mistake.field)) if mistake.field else at
+        report(mistakes, field, mistake.rule)
+    return Response(ad, names) if isinstance(ad, NativeAd) and len(mistakes) == before else None
 
 
-def _document(response: Fields, at: Path, mistakes: Mistakes) -> Fields:
-    """Convert a response to a `native` object."""
+def _document(response: Fields, names: dict[str, str], at: Path, mistakes: Mistakes) -> Fields:
+    """Convert a response to a `native` object; add to `names` where its fields come from."""
     document: Fields = _only(response, _SAME, at, mistakes, used=("ver", "assets", "jstracker"))
     if "link" in document:
         place: Path = (at, "link")
         link = _only(document["link"], ("url", "clicktrackers", "fallback"), place, mistakes)
         document["link"] = link
         if isinstance(link, dict):
-            _drop_empty(link, "clicktrackers", place, mistakes)
-    _drop_empty(document, "imptrackers", at, mistakes)
+            kept = _drop_empty(link, "clicktrackers", place, mistakes)
+            _name_entries(names, "link.clicktrackers", kept)
+    _name_entries(names, "imptrackers", _drop_empty(document, "imptrackers", at, mistakes))
     if isinstance(trackers := document.get("eventtrackers"), list):
-        document["eventtrackers"] = _trackers(trackers, (at, "eventtrackers"), mistakes)
+        by_index = _trackers(trackers, (at, "eventtrackers"), mistakes)
+        document["eventtrackers"] = [*by_index.values()]
+        _name_entries(names, "eventtrackers", by_index)
     if response.get("jstracker"):
-        _add_script(document, response["jstracker"], (at, "jstracker"), mistakes)
+        _add_script(document, names, response["jstracker"], (at, "jstracker"), mistakes)
     images: list[Any] = []
     data: Fields = {}
     for index, asset in enumerate(response["assets"]):
-        place = ((at, "assets"), index)
+        place, name = ((at, "assets"), index), f"assets[{index}]"
         kind, fields = _asset(asset, place, mistakes)
         if kind == "title":
             _add(document, "title", _text(fields["text"]), place, mistakes)
+            names["title"] = f"{name}.title.text"
         elif kind == "img":
+            names[f"images[{len(images)}]"] = f"{name}.img"
             images.append(_image(fields, (place, "img"), mistakes))
         elif kind == "data":
             text = _text(fields["value"])
             if "type" in fields:
-                _add(data, str(_number(fields["type"])), text, place, mistakes)
+                number = str(_number(fields["type"]))
+                _add(data, number, text, place, mistakes)
+                names[f"data.{_key(number)}"] = f"{name}.data"
             else:
                 report(mistakes, ((place, "data"), "type"), _add_data_type(fields))
                 data.setdefault("1", text)
         elif kind == "video":
             _add(document, "video", fields["vasttag"], place, mistakes)
+            names["video"] = f"{name}.video.vasttag"
     return document | ({"images": images} if images else {}) | ({"data": data} if data else {})
+
+
+def _name_entries(names: dict[str, str], name: str, kept: Iterable[int]) -> None:
+    """Name the entries of a list by their indexes before empty ones were dropped."""
+    for index, before in enumerate(kept):
+        names[f"{name}[{index}]"] = f"{name}[{before}]"
 
 
 def _asset(asset: Any, at: Path, mistakes: Mistakes) -> tuple[str, Fields]:
@@ -202,20 +247,22 @@ def _image(image: Fields, at: Path, mistakes: Mistakes) -> Fields:
     return image
 
 
-def _trackers(trackers: list[Any], at: Path, mistakes: Mistakes) -> list[Any]:
-    """Convert event trackers; those without a URL are dropped with a warning."""
-    kept = []
+def _trackers(trackers: list[Any], at: Path, mistakes: Mistakes) -> dict[int, Any]:
+    """Convert event trackers, by index; those without a URL are dropped with a warning."""
+    kept = {}
     for index, tracker in enumerate(trackers):
         place: Path = (at, index)
         if tracker in _EMPTY or (isinstance(tracker, dict) and tracker.get("url") in _EMPTY):
             warn(mistakes, place, "is dropped because it has no url")
             continue
         fields = _only(tracker, ("event", "method", "url"), place, mistakes)
-        kept.append(_with_numbers(fields) if isinstance(fields, dict) else fields)
+        kept[index] = _with_numbers(fields) if isinstance(fields, dict) else fields
     return kept
 
 
-def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> None:
+def _add_script(
+    document: Fields, names: dict[str, str], script: Any, at: Path, mistakes: Mistakes
+) -> None:
     """Convert a `jstracker` to event trackers.
 
     It must be the address of a script, or markup that only loads scripts and pixels; any other
@@ -237,6 +284,8 @@ def _add_script(document: Fields, script: Any, at: Path, mistakes: Mistakes) -> 
     stated = document.get("eventtrackers")
     if stated is None or isinstance(stated, list):
         document["eventtrackers"] = [*(stated or ()), *trackers]
+        for index in range(len(stated or ()), len(document["eventtrackers"])):
+            names[f"eventtrackers[{index}]"] = "jstracker"
 
 
 IMPRESSION: Final = 1  # an event (Native 1.2, 7.6)
@@ -255,6 +304,7 @@ _KINDS: Final = {
 }
 """The fields of an asset by its kind, its content first."""
 _EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
+_PARTS: Final = re.compile(r"[.\[]")
 _DIGITS: Final = re.compile(r"\d{1,10}", re.ASCII)
 
 
@@ -275,14 +325,16 @@ def _only(
     return {name: value[name] for name in names if value.get(name) not in (None, "")}
 
 
-def _drop_empty(fields: Fields, name: str, at: Path, mistakes: Mistakes) -> None:
-    """Drop the empty entries of a list, with a warning for each."""
+def _drop_empty(fields: Fields, name: str, at: Path, mistakes: Mistakes) -> list[int]:
+    """Drop the empty entries of a list, with a warning for each; return the indexes of the rest."""
     if not isinstance(entries := fields.get(name), list):
-        return
+        return []
     for index, entry in enumerate(entries):
         if entry in _EMPTY:
             warn(mistakes, ((at, name), index), "is dropped because it is empty")
-    fields[name] = [entry for entry in entries if entry not in _EMPTY]
+    kept = [index for index, entry in enumerate(entries) if entry not in _EMPTY]
+    fields[name] = [entries[index] for index in kept]
+    return kept
 
 
 def _number(value: Any) -> Any:

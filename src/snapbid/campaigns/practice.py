@@ -3,6 +3,7 @@
 - A banner that is not HTML: VAST, JSON, a URL, plain text.
 - Resources loaded over HTTP, in a creative stated to be secure.
 - `mraid.js`, without an API framework that provides it.
+- Addresses that are not of HTTP; without any scheme, those of links and images are mistakes.
 - Macros that nobody fills in: an ad server's, VAST's in a banner, and any `${…}` that OpenRTB
   does not define.
 """
@@ -11,11 +12,12 @@ import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from snapbid.campaigns.markup import END, Language
 from snapbid.campaigns.native import NativeAd
-from snapbid.campaigns.rules import Mistakes, Path, shown, warn
+from snapbid.campaigns.native_rules import name_in
+from snapbid.campaigns.rules import Mistakes, Path, report, shown, warn
 from snapbid.campaigns.vast_facts import is_address
 
 MRAID: Final = frozenset((3, 5, 6))  # AdCOM's API frameworks
@@ -29,6 +31,10 @@ _CSS_URL: Final = re.compile(r"(?:url\(|@import)\s*[\"']?http:", re.IGNORECASE)
 _SIGNS: Final = ("%%", "${", "[", "%5B")  # each of these macros contains one
 _AD_SERVER: Final = re.compile(r"%%[A-Za-z_]\w*(?::[^%\s]*)?%%")
 _URL: Final = re.compile(r"(?:https?:)?//[^\s\"'<>\\]+", re.IGNORECASE)
+_WEB: Final = re.compile(r"\s*(?:https?:)?//[^\s/?#]", re.IGNORECASE)
+_SCHEME: Final = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE | re.ASCII)
+# Somebody else may fill in an address: an exchange, an ad server, a template.
+_FILLED_IN: Final = re.compile(r"\s*(?:\$\{|%%|\[|\{\{open\}\})")
 _BRACKETED: Final = re.compile(r"\[[A-Za-z][\w-]*\]|%5B[A-Za-z][\w-]*%5D")
 _DOLLAR: Final = re.compile(r"\$\{([A-Za-z][\w.-]*)(?::\w+)?\}")
 
@@ -188,30 +194,59 @@ def _instead(name: str) -> str:
 # -- native ---------------------------------------------------------------------------------------
 
 
-def check_native(native: NativeAd, secure: bool | None, at: Path, mistakes: Mistakes) -> None:
-    """Add warnings about the assets of a native creative."""
-    for name, text, is_loaded in _texts(native):
-        if secure is not False and is_loaded and text[:5].lower() == "http:":
+def check_native(
+    native: NativeAd, secure: bool | None, at: Path, names: dict[str, str], mistakes: Mistakes
+) -> None:
+    """Add warnings about the assets of a native creative, and mistakes of its addresses.
+
+    `names`: those of its fields in the response that it is read from.
+    """
+    for field, text, role in _texts(native):
+        name = name_in(names, field)
+        if role != "text":
+            check_address(text, role, (at, name), mistakes)
+        if secure is not False and role in ("image", "tracker") and text[:5].lower() == "http:":
             rule = f"is loaded over HTTP: {shown(text)}; load it over HTTPS"
             warn(mistakes, (at, name), f'{rule} or set "secure": false')
         check_macros(text, "URL", (at, name), mistakes)
 
 
-def _texts(native: NativeAd) -> Iterator[tuple[str, str, bool]]:
-    """Yield path, text and whether it is a URL to load, for each text except the video's VAST."""
-    yield "link.url", native.link.url, False
+Role: TypeAlias = Literal["link", "image", "tracker", "page", "text"]
+"""What a text of a creative is for: a `page` is an address that is neither loaded nor clicked on,
+and a `text` is no address."""
+
+
+def check_address(text: str, role: Role, at: Path, mistakes: Mistakes) -> None:
+    """Report an address without a scheme, or warn of one that is not of HTTP.
+
+    A link may open an app by its own scheme. Without one, a link leads nowhere, and an image, which
+    an impression may require, is not shown; the others only cause a warning.
+    """
+    if _WEB.match(text) or _FILLED_IN.match(text):
+        return
+    scheme = _SCHEME.match(text)
+    if scheme is None and role in ("link", "image"):
+        report(mistakes, at, f"must begin with a scheme, such as https://, found {shown(text)}")
+    elif scheme is None or role != "link" or scheme[1].lower() in ("http", "https"):
+        warn(mistakes, at, f"must be an address that begins with https://, found {shown(text)}")
+
+
+def _texts(native: NativeAd) -> Iterator[tuple[str, str, Role]]:
+    """Yield path, text and role of each text except the video's VAST."""
+    yield "link.url", native.link.url, "link"
     if native.link.fallback is not None:
-        yield "link.fallback", native.link.fallback, False
+        yield "link.fallback", native.link.fallback, "link"
     for index, url in enumerate(native.link.clicktrackers):
-        yield f"link.clicktrackers[{index}]", url, True
+        yield f"link.clicktrackers[{index}]", url, "tracker"
     for index, url in enumerate(native.imptrackers):
-        yield f"imptrackers[{index}]", url, True
+        yield f"imptrackers[{index}]", url, "tracker"
     for index, image in enumerate(native.images):
-        yield f"images[{index}].url", image.url, True
+        yield f"images[{index}].url", image.url, "image"
     for index, tracker in enumerate(native.eventtrackers):
-        yield f"eventtrackers[{index}].url", tracker.url, True
+        yield f"eventtrackers[{index}].url", tracker.url, "tracker"
     for kind, text in native.data.items():
-        yield f"data.{kind}", text, False
-    for name, value in (("title", native.title), ("privacy", native.privacy)):
-        if value is not None:
-            yield name, value, False
+        yield f"data.{kind}", text, "text"
+    if native.title is not None:
+        yield "title", native.title, "text"
+    if native.privacy is not None:
+        yield "privacy", native.privacy, "page"

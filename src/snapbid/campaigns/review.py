@@ -1,15 +1,18 @@
 """The review of a campaign: what its markup shows, its macros, and whether it can ever bid."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from snapbid.campaigns.campaign import Campaign, Creative, Values
+from snapbid.campaigns.domains import line_of
 from snapbid.campaigns.markup import Language, MacroPlace, macro_places
 from snapbid.campaigns.native import NativeAd
 from snapbid.campaigns.native_rules import decode_response
 from snapbid.campaigns.rules import Path, path_text
 from snapbid.campaigns.vast import VastError
-from snapbid.campaigns.vast_facts import facts_of, known
+from snapbid.campaigns.vast_facts import facts_of
+from snapbid.campaigns.vast_facts import known as known_vast
+from snapbid.reference.taxonomies import VENDORS, is_published
 
 
 class Derived(NamedTuple):
@@ -33,7 +36,7 @@ def derived_of(creative: Creative) -> Derived:
 
 def _kind(text: str) -> str:
     try:
-        vast = known(text).vast
+        vast = known_vast(text).vast
     except VastError:
         return "address"
     return f"VAST {vast.version}{' wrapper' if vast.is_wrapper else ''}"
@@ -59,8 +62,10 @@ def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
     if campaign.ends_at_ms is not None and campaign.ends_at_ms <= now_ms:
         return "ends_at is in the past"
     for dimension, values in campaign.targeting.items():
-        if values.exclude and values.include and set(values.include) <= set(values.exclude):
+        if values.exclude and values.include and _excludes_all(dimension, values):
             return f"targeting.{dimension} excludes all that it includes"
+    if _has_no_region(campaign.targeting):
+        return "targeting.region includes only regions of other countries than targeting.country"
     # A win costs a thousandth of the CPM: as many nano-USD as the CPM has micro-USD.
     for name, limit in (
         ("daily", campaign.budget.daily_micros),
@@ -72,41 +77,88 @@ def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
     return None
 
 
-def warning_of(campaign: Campaign, now_ms: int) -> str | None:
-    """Return a warning if a campaign can never bid, or is not paced as it states; else None."""
-    budget = campaign.budget
-    if why := why_never_bids(campaign, now_ms):
-        return f"campaign {campaign.id} can never bid: {why}"
-    if budget.pacing == "even" and budget.daily_micros is None:
-        return (
-            f"campaign {campaign.id} is not paced: budget.pacing is even, but there is no "
-            "budget.daily to spread over the day"
-        )
-    return None
+def _excludes_all(dimension: str, values: Values) -> bool:
+    excluded = set(values.exclude)
+    return all(not excluded.isdisjoint(_line(dimension, entry)) for entry in values.include)
+
+
+def _line(dimension: str, entry: str | int) -> Iterable[str | int]:
+    """Return an entry and its parents, which a request with the entry has as well."""
+    if dimension == "domain":
+        return line_of(str(entry))
+    if dimension == "category" and str(entry).startswith("IAB"):
+        return entry, str(entry).partition("-")[0]
+    return (entry,)
+
+
+def _has_no_region(targeting: dict[str, Values]) -> bool:
+    regions = targeting.get("region", Values()).include
+    countries = targeting.get("country", Values())
+    known = {str(region).partition("-")[0].upper() for region in regions}
+    if countries.include:
+        known &= set(map(str, countries.include))
+    return bool(regions) and not known - set(countries.exclude)
 
 
 class Known(NamedTuple):
-    """The names of all known audiences and products."""
+    """The names of all known audiences and products, and of all registered SSPs."""
 
     audiences: Container[str]
     products: Container[str]
+    ssps: Container[str]
 
 
-def warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
-    """Yield a warning for each non-existent audience or product that a campaign names."""
+def warnings_of(campaign: Campaign, now_ms: int, known: Known | None) -> Iterator[str]:
+    """Yield the warnings about a campaign as a whole.
+
+    It can never bid after `now_ms` (epoch ms), is not paced as it states, or has names that do not
+    exist. Without `known`, those of the warehouse are not checked.
+    """
+    budget = campaign.budget
+    if why := why_never_bids(campaign, now_ms):
+        yield f"campaign {campaign.id} can never bid: {why}"
+    elif budget.pacing == "even" and budget.daily_micros is None:
+        yield (
+            f"campaign {campaign.id} is not paced: budget.pacing is even, but there is no "
+            "budget.daily to spread over the day"
+        )
+    if known is not None:
+        yield from _warnings_of_names(campaign, known)
+    if campaign.cattax < VENDORS:
+        for verb, category in _entries(campaign, "category"):
+            if not is_published(category):
+                yield (
+                    f"campaign {campaign.id} {verb} the category {category!r}, which no taxonomy "
+                    "of the IAB has: it matches only a publisher's own category"
+                )
+
+
+def _warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
     if campaign.product is not None and campaign.product not in known.products:
         yield (
             f"campaign {campaign.id} names the product {campaign.product!r}, which does not exist "
             "(letter case matters), so it excludes nobody"
         )
-    values = campaign.targeting.get("audience", Values())
-    for verb, names in (("includes", values.include), ("excludes", values.exclude)):
-        for name in names:
-            if name not in known.audiences:
-                yield (
-                    f"campaign {campaign.id} {verb} the audience {name!r}, which does not exist: "
-                    "nobody is in it"
-                )
+    for verb, name in _entries(campaign, "audience"):
+        if name not in known.audiences:
+            yield (
+                f"campaign {campaign.id} {verb} the audience {name!r}, which does not exist: "
+                "nobody is in it"
+            )
+    for verb, name in _entries(campaign, "ssp"):
+        if name not in known.ssps:
+            yield (
+                f"campaign {campaign.id} {verb} the SSP {name!r}, which is not registered (letter "
+                "case matters): no request comes from it"
+            )
+
+
+def _entries(campaign: Campaign, dimension: str) -> Iterator[tuple[str, str]]:
+    """Yield the entries of a dimension of texts, each with what the campaign does with it."""
+    values = campaign.targeting.get(dimension, Values())
+    for verb, entries in (("includes", values.include), ("excludes", values.exclude)):
+        for entry in entries:
+            yield verb, str(entry)
 
 
 class FieldMacro(NamedTuple):

@@ -3,14 +3,23 @@
 They are derived from `vocabulary.DIMENSIONS`; this module adds only the messages for wrong entries.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 from snapbid.campaigns import codes
 from snapbid.campaigns.campaign import Circle, Values
 from snapbid.campaigns.domains import MAX_TEXT
 from snapbid.campaigns.rules import Check, Mistakes, Path, list_of, object_of, report, shown
 from snapbid.campaigns.value_rules import integral, real, text_rule
-from snapbid.campaigns.vocabulary import DIMENSIONS, MAX_INTEGER, NORMALISE, Dimension
+from snapbid.campaigns.vocabulary import (
+    DIMENSIONS,
+    MAX_INTEGER,
+    NORMALISE,
+    Dimension,
+    is_language_code,
+)
+
+Normalise: TypeAlias = Callable[[object], str | int | None]
 
 MAX_ENTRIES: Final = 1_000_000  # of all lists together
 MAX_DEALS: Final = 10_000
@@ -27,7 +36,7 @@ _ENTRY_RULES: Final = {
     "region": "is not COUNTRY-REGION, such as USA-CA",
     "os": "is not one of ios, android, windows, macos, linux, chromeos, tizen, webos, other",
     "browser": "is not one of chrome, safari, firefox, edge, samsung, opera, other",
-    "language": "is not a language",
+    "language": "is not a language code of two or three letters, such as en",
     "category": "is not one category, such as IAB3-1",
     "inventory": "is not one of site, app, dooh",
     "domain": "is not a domain",
@@ -40,9 +49,9 @@ _ENTRY_RULES: Final = {
 }
 
 
-def _check_of(dimension: Dimension) -> Check:
+def _check_of(dimension: Dimension, normalise: Normalise) -> Check:
     """Build the check of a dimension's `include` and `exclude` lists."""
-    normalise, is_text = NORMALISE[dimension.name], dimension.kind == "text"
+    is_text = dimension.kind == "text"
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:
         normal = normalise(value if is_text or value.__class__ is int else integral(value))
@@ -94,7 +103,22 @@ _CIRCLES: Final = list_of(
     ),
     MAX_CIRCLES,
 )
-_CHECKS: Final = {d.name: _check_of(d) for d in DIMENSIONS} | {"geo_radius": _CIRCLES}
 
-TARGETING: Final = object_of(_CHECKS, _without_empty, together=_entries_are_few_enough)
+
+def _language_code(value: object) -> str | int | None:
+    """Normalise a language as `NORMALISE` does; None for a name such as `English`."""
+    code = NORMALISE["language"](value)
+    return code if isinstance(code, str) and is_language_code(code) else None
+
+
+def _targeting(normalise: dict[str, Normalise]) -> Check:
+    checks = {d.name: _check_of(d, normalise[d.name]) for d in DIMENSIONS}
+    checks["geo_radius"] = _CIRCLES
+    return object_of(checks, _without_empty, together=_entries_are_few_enough)
+
+
+TARGETING: Final = _targeting(NORMALISE)
 """Returns the values by dimension, without empty dimensions, and the circles as `geo_radius`."""
+
+IMPORTED_TARGETING: Final = _targeting(NORMALISE | {"language": _language_code})
+"""TARGETING with the rules that only the import applies."""

@@ -21,15 +21,17 @@ from snapbid.campaigns.value_rules import text_rule
 from snapbid.campaigns.vast import Vast, VastError, read
 from snapbid.campaigns.vocabulary import media_type
 
+SKIP_BUTTON: Final = 16  # the creative attribute
 MAX_REMEMBERED: Final = 64  # documents; checking a campaign reads each more than once
 DOWNLOAD: Final = 3  # AdCOM's delivery method; VAST calls it progressive, too
 
 _ADDRESS: Final = re.compile(r"\s*(?:https?:)?//\S+\s*", re.IGNORECASE)
 _ABSENT: Final = (None, ())
+_Size: TypeAlias = tuple[int, int]  # width and height in pixels
 _OF_NATIVE: Final = ("protocols", "mimes", "duration")
 _OF_AUDIO: Final = (*_OF_NATIVE, "bitrate", "delivery", "apis", "ads")
 _FIELDS: Final = {
-    "video": (*_OF_AUDIO, "linear", "skippable", "w", "h"),
+    "video": (*_OF_AUDIO, "linear", "skippable", "attributes", "w", "h"),
     "audio": _OF_AUDIO,
     "native": _OF_NATIVE,
 }
@@ -54,9 +56,12 @@ def facts_of(text: str, media: str) -> dict[str, Any]:
 
 def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
     """Fill in unstated fields from the VAST."""
-    has_size = isinstance(creative, Creative) and (creative.w, creative.h) != (None, None)
-    for name, value in facts_of(text, media).items():
-        if getattr(creative, name) in _ABSENT and not (has_size and name in ("w", "h")):
+    facts = facts_of(text, media)
+    if "w" in facts and isinstance(creative, Creative):
+        sizes = _sizes(known(text).vast)
+        facts["w"], facts["h"] = _largest(_agreeing(sizes, creative.w, creative.h))
+    for name, value in facts.items():
+        if getattr(creative, name) in _ABSENT and value is not None:
             force_setattr(creative, name, value)
 
 
@@ -91,8 +96,7 @@ def _facts(vast: Vast) -> dict[str, Any]:
         "skippable": vast.skippable,
         "ads": vast.ads if vast.ads > 1 else None,
     }
-    if sizes := _sizes(vast):
-        facts["w"], facts["h"] = max(sizes, key=lambda size: size[0] * size[1])
+    facts["w"], facts["h"] = _largest(_sizes(vast))
     return {name: value for name, value in facts.items() if value not in _ABSENT}
 
 
@@ -109,8 +113,17 @@ def _bitrates(vast: Vast) -> list[int]:
     return [file.bitrate for file in vast.files if file.bitrate is not None]
 
 
-def _sizes(vast: Vast) -> list[tuple[int, int]]:
+def _sizes(vast: Vast) -> list[_Size]:
     return [(file.w, file.h) for file in vast.files if file.w and file.h]
+
+
+def _agreeing(sizes: list[_Size], w: int | None, h: int | None) -> list[_Size]:
+    """Return the sizes with this width and this height; None agrees with any."""
+    return [size for size in sizes if w in (None, size[0]) and h in (None, size[1])]
+
+
+def _largest(sizes: list[_Size]) -> _Size | tuple[None, None]:
+    return max(sizes, key=lambda size: size[0] * size[1], default=(None, None))
 
 
 # -- what is stated beside them -------------------------------------------------------------------
@@ -135,7 +148,7 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
         return
     for name in _FIELDS[media]:
         stated = getattr(creative, name)
-        if stated is None or stated == () or stated == facts.get(name):
+        if stated is None or stated == ():
             continue
         if (rule := _RULES[name](creative, vast)) is not None:
             report(mistakes, (at, name), rule)
@@ -248,6 +261,13 @@ def _check_skippable(creative: Any, vast: Vast) -> str | None:
     return f"must be {shown(vast.skippable)}: the markup {has} skip offset"
 
 
+def _check_attributes(creative: Any, vast: Vast) -> str | None:
+    has_button = SKIP_BUTTON in _entries(creative.attributes, int)
+    if vast.skippable is not False or not has_button or creative.skippable is not None:
+        return None
+    return f"must not have {SKIP_BUTTON} (skip button): the markup has no skip offset"
+
+
 def _check_ads(creative: Any, vast: Vast) -> str | None:
     stated = creative.ads
     if type(stated) is not int or stated == vast.ads or vast.is_wrapper:
@@ -255,12 +275,21 @@ def _check_ads(creative: Any, vast: Vast) -> str | None:
     return f"must match the markup ({vast.ads}), found {stated}"
 
 
-def _check_size(creative: Any, vast: Vast) -> str | None:
+def _check_w(creative: Any, vast: Vast) -> str | None:
+    return _size_rule(vast, creative.w, None)
+
+
+def _check_h(creative: Any, vast: Vast) -> str | None:
+    if _size_rule(vast, creative.w, None) is not None:
+        return _size_rule(vast, None, creative.h)
+    return _size_rule(vast, creative.w, creative.h)
+
+
+def _size_rule(vast: Vast, w: Any, h: Any) -> str | None:
+    """Return the rule that a width and a height break, unless the size of some file is unknown."""
     sizes = _sizes(vast)
-    if len(sizes) < len(vast.files) or not sizes:
-        return None
-    stated = [(w, h) for w, h in sizes if creative.w in (None, w) and creative.h in (None, h)]
-    if stated:
+    w, h = (side if type(side) is int else None for side in (w, h))
+    if len(sizes) < len(vast.files) or not sizes or _agreeing(sizes, w, h):
         return None
     files = ", ".join(f"{w}x{h}" for w, h in dict.fromkeys(sizes))
     return f"must match one of the markup's media files ({files})"
@@ -276,8 +305,9 @@ _RULES: Final[dict[str, _Agrees]] = {
     "linear": _check_linear,
     "skippable": _check_skippable,
     "ads": _check_ads,
-    "w": _check_size,
-    "h": lambda creative, vast: _check_size(creative, vast) if creative.w is None else None,
+    "attributes": _check_attributes,
+    "w": _check_w,
+    "h": _check_h,
 }
 
 

@@ -11,6 +11,7 @@ details that the contract leaves open:
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -23,6 +24,7 @@ from snapbid.reference.languages import CURRENT_CODES
 
 MAX_INTEGER = 2**31 - 1
 HOURS_OF_WEEK = 168
+MAX_LANGUAGE_CODE = 3  # letters, in ISO 639
 INVENTORIES = ("site", "app", "dooh")
 
 
@@ -134,6 +136,11 @@ def current_code(subtag: str) -> str:
     return CURRENT_CODES.get(subtag, subtag)
 
 
+def is_language_code(subtag: str) -> bool:
+    """Return whether a primary subtag may be a code of ISO 639; longer ones name no language."""
+    return len(subtag) <= MAX_LANGUAGE_CODE
+
+
 def media_type(written: str) -> str:
     """Normalise a media type: lower case, without parameters."""
     return written.partition(";")[0].strip().lower()
@@ -144,8 +151,14 @@ def _trimmed(value: object) -> str | None:
     return trimmed(admitted) or None if admitted is not None else None
 
 
-def _folded(value: object) -> str | None:
+def _composed(value: object) -> str | None:
+    """Trim a text, and compose its letters (NFC) as requests do: macOS writes ü as u and U+0308."""
     admitted = _trimmed(value)
+    return unicodedata.normalize("NFC", admitted) if admitted is not None else None
+
+
+def _folded(value: object) -> str | None:
+    admitted = _composed(value)
     return _short(admitted.casefold()) if admitted is not None else None
 
 
@@ -154,7 +167,7 @@ def _country(value: object) -> str | None:
 
 
 def _region(value: object) -> str | None:
-    admitted = _trimmed(value)
+    admitted = _composed(value)
     if admitted is None:
         return None
     prefix, _, code = admitted.partition("-")

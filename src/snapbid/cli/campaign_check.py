@@ -40,8 +40,8 @@ def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None)
 
     Prints one line per creative: campaign, creative, media, kind of markup, and fields derived from
     the markup. Mistakes and warnings go to stderr, one per line. Campaigns that can never bid get a
-    warning; so do unknown audiences and products, if a warehouse is set or an embedded one is
-    running. The exit status is 1 if there is a mistake.
+    warning; so do unknown categories and, if a warehouse is set or an embedded one is running,
+    unknown audiences, products and SSPs. The exit status is 1 if there is a mistake.
     """
     from time import time
 
@@ -83,14 +83,12 @@ class _Check:
         """Yield the creatives one by one, with their warnings."""
         from snapbid.campaigns.campaign import CampaignError
         from snapbid.campaigns.campaign_file import read_file
-        from snapbid.campaigns.review import derived_of, warning_of, warnings_of_names
+        from snapbid.campaigns.review import derived_of, warnings_of
 
         found: list[CampaignMistake] = []
         try:
             for campaign, _ in read_file(self._file, source, found):
-                if warning := warning_of(campaign, self._now_ms):
-                    self._warn_of_campaign(warning)
-                for warning in warnings_of_names(campaign, self._known) if self._known else ():
+                for warning in warnings_of(campaign, self._now_ms, self._known):
                     self._warn_of_campaign(warning)
                 warned = self._by_creative(found)
                 for index, creative in enumerate(campaign.creatives):

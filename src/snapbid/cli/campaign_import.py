@@ -42,7 +42,7 @@ def import_campaigns(file: str, strict: bool) -> None:
     up to millions of lines. Mistakes and warnings name line, field and rule. Warnings do not
     prevent the import. They are about markup that deviates from its standard or serves badly, and
     about campaigns that can never bid, for instance because they have ended, or that name an
-    audience or product that does not exist.
+    audience, product, SSP or category that does not exist.
     """
     import gc
 
@@ -89,7 +89,7 @@ def _read(
     from snapbid.campaigns.campaign import CampaignError
     from snapbid.campaigns.campaign_file import read_file
     from snapbid.campaigns.normalised import encode
-    from snapbid.campaigns.review import warning_of, warnings_of_names
+    from snapbid.campaigns.review import warnings_of
 
     now_ms = int(time() * 1000)
     reported_at, count = monotonic(), 0
@@ -98,9 +98,7 @@ def _read(
         for count, (campaign, document) in enumerate(read_file(file, source, found), 1):
             warnings += map(str, found)
             found.clear()
-            if warning := warning_of(campaign, now_ms):
-                warnings.append(warning)
-            warnings += warnings_of_names(campaign, known)
+            warnings += warnings_of(campaign, now_ms, known)
             yield campaign.id, document, encode(campaign)
             if monotonic() - reported_at > REPORT_EVERY_S:
                 reported_at = monotonic()

@@ -204,12 +204,13 @@ def in_warehouse(
 
 
 async def known_names(connection: "asyncpg.Connection") -> "Known":
-    """Fetch the names of audiences and products that campaigns may use."""
+    """Fetch the names of audiences, products and SSPs that campaigns may use."""
     from snapbid.campaigns.review import Known
-    from snapbid.warehouse import audiences, products
+    from snapbid.warehouse import audiences, products, registry
 
     names = (await audiences.fetch_names(connection)).audiences.values()
-    return Known(set(names), set(await products.fetch_names(connection)))
+    ssps = await registry.fetch_all(connection)
+    return Known(set(names), set(await products.fetch_names(connection)), set(ssps))
 
 
 def has_warehouse() -> bool:

@@ -7,9 +7,9 @@ import csv
 import json
 import sys
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _CONTENT, _PRODUCTS, _AUDIENCE = "Content", "Ad Product", "Audience"
 # Family (see taxonomies.py) -> its tables, newest version first: kind, version, lines above the
@@ -34,34 +34,52 @@ def _rows(path: Path, skipped: int) -> Iterator[list[str]]:
                 yield [*map(str.strip, row), *[""] * 12]
 
 
+class _Columns(NamedTuple):
+    """The indexes of columns: of an id, and of its name and the names above it."""
+
+    id: int
+    names: tuple[int, ...]  # the last one that is not empty is the category's own
+
+
 def _mapping(
-    path: Path, skipped: int, columns: tuple[int, int, int], of: Table, to: Table
+    path: Path, skipped: int, source: _Columns, target: _Columns, of: Table, to: Table
 ) -> dict[str, str]:
     """Read one mapping file; return the target ids by id.
 
-    `columns` are the indexes of three columns: the id, its name (-1 if there is none) and the
-    target's id. If a row's name and id disagree, the name decides if it is unique in the taxonomy;
-    otherwise the row is skipped, and the category has no mapping.
+    If a row's name and id disagree, the name decides, if it is unique in the taxonomy. Otherwise a
+    target's id does, since names are worded differently; a row with such a source is skipped, and
+    the category has no mapping.
     """
-    ids: dict[str, list[str]] = {}
-    for id, (_, name) in of.items():
-        ids.setdefault(name, []).append(id)
     mapped = {}
     for row in _rows(path, skipped):
-        id, target = row[columns[0]], row[columns[2]]
+        id, to_id = row[source.id], row[target.id]
         id = f"I{id}" if f"I{id}" in of else id  # "AB7"
-        if columns[1] >= 0 and of.get(id, ("", ""))[1] != row[columns[1]]:
-            named = ids.get(row[columns[1]], [])
-            id = named[0] if len(named) == 1 else ""
-        if id in of and target in to:
-            mapped[id] = target
+        if source.names and _name(row, source) != of.get(id, ("", ""))[1]:
+            id = _named(_name(row, source), of) or ""
+        if to_id in to and _name(row, target) != to[to_id][1]:
+            to_id = _named(_name(row, target), to) or to_id
+        if id in of and to_id in to:
+            mapped[id] = to_id
     return mapped
+
+
+def _name(row: Sequence[str], columns: _Columns) -> str:
+    return next((row[n] for n in reversed(columns.names) if row[n]), "")
+
+
+def _named(name: str, table: Table) -> str | None:
+    """Return the id of the only category with this name; None if there is not one."""
+    ids = [id for id, (_, its_name) in table.items() if its_name == name]
+    return ids[0] if len(ids) == 1 else None
 
 
 def _table(checkout: Path, kind: str, version: str, skipped: int, column: int) -> Table:
     path = checkout / f"{kind} Taxonomies" / f"{kind} Taxonomy {version}.tsv"
     rows = (row[column:] for row in _rows(path, skipped))
     return {id: (parent, name) for id, parent, name, *_ in rows if id}
+
+
+_BY_ID: Final = _Columns(0, ())
 
 
 def make(checkout: Path, version: str) -> dict[str, object]:
@@ -95,10 +113,14 @@ def make(checkout: Path, version: str) -> dict[str, object]:
         },
         "mappings": {
             "1": {
-                "2": _mapping(to_content, 1, (0, -1, 3), first, tables["2"]),
-                "8": _mapping(to_product, 1, (0, -1, 3), first, tables["8"]),
+                "2": _mapping(to_content, 1, _BY_ID, _Columns(3, (5,)), first, tables["2"]),
+                "8": _mapping(to_product, 1, _BY_ID, _Columns(3, (4, 5, 6)), first, tables["8"]),
             },
-            "8": {"1": _mapping(from_product, 2, (1, 0, 6), tables["8"], first)},
+            "8": {
+                "1": _mapping(
+                    from_product, 2, _Columns(1, (0,)), _Columns(6, (5,)), tables["8"], first
+                )
+            },
         },
         "shared": [
             id for id, (_, name) in content_2.items() if content_3.get(id, ("", ""))[1] == name

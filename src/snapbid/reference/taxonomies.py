@@ -78,7 +78,7 @@ def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
     `cattax`: the number of their taxonomy, one of AdCOM's or a vendor's own.
     """
     if cattax >= VENDORS:
-        vendors: tuple[Line, ...] = tuple((f"{cattax}:{each}",) for each in categories)
+        vendors: tuple[Line, ...] = tuple((f"{cattax}:{each.lower()}",) for each in categories)
         return Categories(OF_VENDORS, vendors, ((f"{cattax}:", vendors),) if vendors else ())
     family = FAMILIES[cattax]
     ids = [normal(cattax, each) for each in categories]
@@ -105,12 +105,17 @@ def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
 def normal(cattax: int, category: str) -> str | None:
     """Return a category as its taxonomy spells it; None if the taxonomy lacks it.
 
-    Ignores case, white space and anything else that `spelled` ignores. Vendors' categories keep
-    their case.
+    Ignores case, white space and anything else that `spelled` ignores. Of a vendor's category, only
+    surrounding white space is dropped.
     """
     if cattax >= VENDORS:
-        return "".join(category.split()) or None
+        return category.strip() or None
     return _spellings().get(FAMILIES.get(cattax, 0), {}).get(spelled(category).lower())
+
+
+def is_published(category: str) -> bool:
+    """Return whether any of the taxonomies has a category, in any spelling."""
+    return any(normal(family, category) is not None for family in NAMES)
 
 
 def spelled(category: str) -> str:
