@@ -1,12 +1,15 @@
 """A catalog of a base and an overlay, kept by a running publisher over a real warehouse."""
 
 import asyncio
+import itertools
 import json
 import logging
 import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,9 +27,12 @@ from support.stack import clean_environ, connected, execute
 
 from snapbid.catalog.catalog import Catalog, CatalogError
 from snapbid.catalog.publisher import overlay, publisher
+from snapbid.catalog.publisher.base import make_base
 from snapbid.catalog.publisher.publisher import CatalogPublisher
+from snapbid.catalog.publisher.sharing import ObtainedBase
 from snapbid.embedded import Postgres
 from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse.bases import PUBLISHER
 from snapbid.warehouse.campaigns import WarehouseState
 
 RUN = """
@@ -254,6 +260,122 @@ def test_a_base_of_another_warehouse_is_not_used(
     with publishing(database, path):
         catalog = await_base(path, before.base.name if before.base else None)
         assert prices(catalog, names(80)) == dict.fromkeys(names(30, 50), 2)
+
+
+@pytest.mark.parametrize("rewrite", ["truncate campaign", "vacuum full campaign"])
+def test_a_base_is_used_after_the_table_was_rewritten(
+    database: str, path: Path, caplog: pytest.LogCaptureFixture, rewrite: str
+) -> None:
+    """While the publisher is connected: a rewritten table changes the warehouse's name."""
+    asyncio.run(put(database, *map(document, names(8))))
+    with publishing(database, path):
+        before = await_base(path)
+        assert before.base is not None
+        asyncio.run(execute(database, rewrite))
+        asyncio.run(put(database, *map(document, names(8, 100))))
+        after = await_base(path, before.base.name)
+        kept = [] if rewrite.startswith("truncate") else names(8)
+        assert prices(after, names(200)) == dict.fromkeys([*kept, *names(8, 100)], 2)
+    assert "rejected" not in caplog.text
+
+
+@pytest.mark.parametrize("most", [5, 50])
+def test_a_base_of_other_code_is_rebuilt(
+    database: str, path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """As after an upgrade, whether or not its campaigns can be applied at once."""
+    asyncio.run(put(database, *map(document, names(8))))
+    with publishing(database, path):
+        before = await_base(path)
+    assert before.base is not None
+    monkeypatch.setattr(publisher, "MOST", most)
+    monkeypatch.setattr(publisher, "layout", lambda: "other")
+    with publishing(database, path):
+        after = await_base(path, before.base.name)
+    assert prices(after, names(8)) == dict.fromkeys(names(8), 2)
+
+
+@pytest.mark.parametrize("cause", ["other code", "lost file", "rewritten table", "import"])
+def test_changes_do_not_wait_for_a_base_from_scratch(
+    database: str, path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    """They are published over what is served, until the base is ready."""
+    ready = threading.Event()
+
+    async def make(dsn: str, folder: Path, *, urgent: bool, after: int) -> ObtainedBase:
+        assert not urgent
+        while not ready.is_set():
+            await asyncio.sleep(0.02)
+        return await make_base(dsn, folder, urgent=urgent, after=after)
+
+    async def disconnect() -> None:
+        await execute(database, "vacuum full campaign")
+        await execute(
+            database,
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1"
+            " and datname = current_database()",
+            PUBLISHER,
+        )
+
+    ids = names(8)
+    asyncio.run(put(database, *map(document, [] if cause == "import" else ids)))
+    with publishing(database, path):
+        before = caught_up(database, path) if cause == "import" else await_base(path)
+    monkeypatch.setattr(publisher, "MOST", 5)
+    monkeypatch.setattr(publisher, "make_base", make)
+    if cause == "other code":
+        monkeypatch.setattr(publisher, "layout", lambda: "other")
+    started_at = time.time()
+    with publishing(database, path):
+        eventually(lambda: Catalog.open(path).made_at > started_at, "the next publisher's file")
+        if cause == "lost file":
+            assert before.base is not None
+            path.with_name(before.base.name).rename(path.with_name("moved"))
+        elif cause == "rewritten table":
+            asyncio.run(disconnect())
+        elif cause == "import":
+            asyncio.run(put(database, *map(document, ids)))
+        asyncio.run(put(database, document("c0", cpm=7), ssp="acme"))
+        asyncio.run(execute(database, "delete from campaign where id = 'c1'"))
+        expected = {**dict.fromkeys(ids, 2), "c0": 7}
+        del expected["c1"]
+
+        def look() -> bool:
+            catalog = Catalog.open(path, before)
+            if "acme" not in catalog.ssps:
+                return False
+            if cause == "import":  # its campaigns wait for the base
+                return not {"c1", "c2"} & prices(catalog, ids).keys()
+            return prices(catalog, ids) == expected
+
+        eventually(look, "the changes")
+        ready.set()
+        name = before.base.name if before.base else None
+        assert prices(await_base(path, name), ids) == expected
+
+
+def test_a_rejected_base_is_removed_and_another_made_after_a_pause(
+    database: str, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The table is rewritten after each base is made, before it can be used."""
+    made: list[float] = []
+
+    async def make(dsn: str, folder: Path, *, urgent: bool, after: int) -> ObtainedBase:
+        obtained = await make_base(dsn, folder, urgent=urgent, after=after)
+        made.append(time.monotonic())
+        if len(made) < 3:
+            await execute(dsn, "vacuum full campaign")
+        return obtained
+
+    monkeypatch.setattr(publisher, "make_base", make)
+    monkeypatch.setattr(publisher, "REJECTED_S", 0.5)
+    asyncio.run(put(database, *map(document, names(8))))
+    with publishing(database, path):
+        await_base(path)
+        assert len(bases(path)) == 1
+    assert len(made) == 3
+    assert min(late - early for early, late in itertools.pairwise(made)) > 0.5
+    assert caplog.text.count("rejected the base") == 2
 
 
 def test_invalid_documents_from_plain_sql_do_not_bid(

@@ -103,7 +103,7 @@ async def test_a_base_newer_than_a_restored_warehouse_is_not_used(
     await bench.publishes({1: (["one"], [])})
     await bench.stop()
     await bench.connection.close()
-    backup = databases.copy(bench.dsn, "backup_of_members")
+    backup = databases.copy(bench.dsn)
     bench.connection = await asyncpg.connect(bench.dsn)
     await bench.put(*range(100, 110), audience=2)
     bench.path.unlink()  # so that a base is made
@@ -151,8 +151,8 @@ async def test_a_base_is_made_again_beside_further_changes(
 async def test_a_missing_base_is_made_again(bench: Bench) -> None:
     await bench.put(1, audience=1)
     await bench.publishes({1: (["one"], [])})
-    for path in bench.path.parent.glob("members-*"):
-        path.unlink()
+    (base,) = bench.path.parent.glob("members-*")
+    base.unlink()
     bench.opened = None
     await bench.publishes({1: (["one"], [])})
 

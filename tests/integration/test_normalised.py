@@ -15,6 +15,7 @@ from snapbid.campaigns.campaign_file import read_file
 from snapbid.campaigns.normalised import RULES, encode, load
 from snapbid.catalog.catalog import Base
 from snapbid.catalog.publisher import base
+from snapbid.catalog.publisher import overlay as module
 from snapbid.catalog.publisher.overlay import Overlay
 from snapbid.warehouse import campaigns
 
@@ -95,6 +96,20 @@ async def test_a_broken_rule_is_noticed_where_plain_sql_broke_it(
     overlay.apply(await campaigns.fetch_since(connection, 0))
     assert "campaign 'b' does not bid: cpm: must be more than 0" in caplog.text
     assert "'a'" not in caplog.text
+
+
+async def test_a_new_base_is_due_before_replaced_values_fill_the_memory(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as segments that a vendor replaces each hour: the builder never forgets one."""
+    monkeypatch.setattr(module, "MOST_UNUSED", 100)
+    overlay = Overlay(None)
+    for hour, is_large in enumerate([False, False, False, True]):
+        segments = [f"{hour}-{n}" for n in range(50)]
+        await put(connection, DOCUMENT | {"targeting": {"segment": {"include": segments}}})
+        overlay.apply(await campaigns.fetch_since(connection, overlay.revision))
+        overlay.build()
+        assert overlay.is_large == is_large, hour
 
 
 async def test_forms_of_other_rule_versions_are_not_used(connection: asyncpg.Connection) -> None:

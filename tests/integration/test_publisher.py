@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from support.campaigns import document, put
 from support.processes import eventually
 from support.stack import execute
 
-from snapbid.catalog.catalog import Catalog, CatalogError
+from snapbid.catalog import catalog
+from snapbid.catalog.catalog import Catalog, CatalogError, Stamp
 from snapbid.catalog.publisher.publisher import CatalogPublisher
 
 
@@ -133,3 +135,37 @@ def test_stopping_at_once(database: str, tmp_path: Path) -> None:
     (thread,) = set(threading.enumerate()) - {*before}
     publisher.stop()
     assert not thread.is_alive()
+
+
+def test_a_catalog_that_cannot_be_written_is_not_up_to_date(
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path, attempts, write = tmp_path / "catalog", list[float](), catalog.write
+
+    def attempt(at: Path, pieces: list[catalog.Buffer]) -> Stamp:
+        if at == path:
+            attempts.append(time.time())
+        return write(at, pieces)
+
+    names = ("catalog", "members")
+    for name in names:
+        (tmp_path / f"{name}.{os.getpid()}").mkdir()  # where they would be written
+    monkeypatch.setattr(catalog, "write", attempt)
+    asyncio.run(fill(database, "a"))
+    publisher = CatalogPublisher(database, path)
+    publisher.start()
+    try:
+        eventually(lambda: len(attempts) > 2, "three attempts")
+        assert publisher.checked_at is None
+        why = [f"{tmp_path / name} cannot be written: Is a directory" for name in names]
+        eventually(lambda: all(text in caplog.text for text in why), "the reasons")
+        assert [caplog.text.count(text) for text in why] == [1, 1]
+        assert "warehouse" not in caplog.text
+        (tmp_path / f"catalog.{os.getpid()}").rmdir()
+        eventually(lambda: publisher.checked_at is not None, "the catalog to be up to date")
+        assert ids(path) == ["a"]
+    finally:
+        publisher.stop()

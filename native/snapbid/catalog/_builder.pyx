@@ -609,6 +609,7 @@ cdef class Builder:
     cdef Numbers terms, lists  # of the campaign being put
     cdef Numbers seen          # value -> the list that it was last seen in
     cdef uint32_t list_number
+    cdef readonly Py_ssize_t n_unused  # values that no campaign named in the last build
 
     def __cinit__(self, object payloads=None):
         self.entries = {}
@@ -876,4 +877,6 @@ cdef class Builder:
         """
         cdef IndexWriter writer = IndexWriter(
             self.entries, self.gone, self.keys, self.parents, self.in_file)
-        return writer.write()
+        index = writer.write()
+        self.n_unused = len(self.keys) - writer.n_values
+        return index

@@ -13,7 +13,8 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -43,7 +44,8 @@ _ALIGNMENT: Final = 64
 class Base(msgspec.Struct, frozen=True):
     """A file with the index of a warehouse's campaigns at a revision (see warehouse.campaigns).
 
-    Names are unique. `size` is in bytes; `checksum`: CRC-32; `campaigns`: the number of campaigns.
+    Names are unique. `size` is in bytes; `checksum`: CRC-32; `campaigns`: the number of campaigns;
+    `layout`: a digest of the code that built it (publisher/sharing.py).
     """
 
     name: str
@@ -52,6 +54,7 @@ class Base(msgspec.Struct, frozen=True):
     campaigns: int
     revision: int
     warehouse: str
+    layout: str = ""  # unknown: built before bases had one
 
 
 IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
@@ -86,6 +89,10 @@ class Head(msgspec.Struct, frozen=True):
     former: tuple[str, ...] = ()  # variants with own reports for days before they joined a family
     ledger: tuple[str, ...] = ()  # the data set of each shard of the warehouse's own ledger
     click_key: tuple[int, bytes] | None = None  # number and secret of the key that signs click ids
+
+
+class UnwritableError(Exception):
+    """A file cannot be written; the message names it, and says why."""
 
 
 class CatalogError(ValueError):
@@ -217,14 +224,26 @@ def _rate(_: type, written: Any) -> Fraction:
 
 
 def write(path: Path, pieces: list[Buffer]) -> Stamp:
-    """Replace the file atomically; return the new file's stamp."""
+    """Replace the file atomically; return the new file's stamp. Raises UnwritableError."""
     beside = path.with_suffix(f".{os.getpid()}")
-    with beside.open("wb") as file:
-        file.writelines(pieces)
-        file.flush()
-        written = _stamp(os.fstat(file.fileno()))
-    beside.replace(path)
+    with writing(path):
+        with beside.open("wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            written = _stamp(os.fstat(file.fileno()))
+        beside.replace(path)
     return written
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise UnwritableError for the file's OSErrors; those of connections stay as they are."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        raise UnwritableError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def stamp_of(path: Path) -> Stamp | None:

@@ -12,7 +12,7 @@ from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Catalog, CatalogError, Stamp, stamp_of
 from snapbid.catalog.members import MEMBERS, OpenMembers, open_members
-from snapbid.metrics import Counters, Metrics
+from snapbid.metrics import Metrics
 
 LOOK_EVERY_S: Final = BEAT_S / 2  # for changes to take effect within 250 ms
 
@@ -74,10 +74,15 @@ class CatalogFollower:
         self._member_follower = MemberFollower(path.with_name(MEMBERS), members)
         self._build = build
         self._use = use
-        self._swaps = Counters(metrics, "snapbid_catalog_swaps_total", "result")
+        # From the start: Prometheus' `increase` does not see the count with which a series begins.
+        self._swaps = {
+            result: metrics.counter("snapbid_catalog_swaps_total", result=result)
+            for result in ("taken_up", "refused")
+        }
         self._current: Stamp | None = None
         self._refused: Stamp | None = None
         self._retired: list[CatalogSnapshot] = []
+        self._waits = False  # for the members
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -105,17 +110,28 @@ class CatalogFollower:
         except FileNotFoundError:  # also if its base is gone: then a newer catalog has replaced it
             return
         except CatalogError as error:
-            logger.error(
-                "refused catalog %(path)s: %(reason)s; bidding from the previous one",
-                {"path": self._path, "reason": error},
+            has_other = self.snapshot is not None
+            follows = (
+                "bidding from the previous one" if has_other else "no bids until it is replaced"
             )
-            self._swaps.inc("refused")
+            logger.error(
+                "refused catalog %(path)s: %(reason)s; %(follows)s",
+                {"path": self._path, "reason": error, "follows": follows},
+            )
+            self._swaps["refused"].inc()
             self._refused = version
             return
         if self._members.current is None and catalog.depends_on_persons:
+            if not self._waits:
+                logger.info(
+                    "not using catalog %(path)s yet: its campaigns depend on persons, and the"
+                    " members of audiences are not published",
+                    {"path": self._path},
+                )
+            self._waits = True
             return
         await self._swap(catalog)
-        self._swaps.inc("taken_up")
+        self._swaps["taken_up"].inc()
         self._current = version
 
     def _map(self) -> Catalog:

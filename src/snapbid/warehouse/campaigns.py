@@ -106,8 +106,9 @@ async def replace_many(
     """Add or replace campaigns, all or none.
 
     `documents` are tuples of id, JSON document and, with `rules`, the form normalised under that
-    version of the rules. Ids must be unique. An unchanged document keeps its revision. Documents
-    are consumed one by one; an error raised by their iterator ends the import.
+    version of the rules. Ids must be unique. An unchanged document keeps its revision, and one
+    without a status the campaign's status. Documents are consumed one by one; an error raised by
+    their iterator ends the import.
     """
     async with connection.transaction():
         await connection.execute(
@@ -127,8 +128,9 @@ async def replace_many(
             "select case when is_called then last_value else 0 end from campaign_revision"
         )
         await connection.execute(
-            "insert into campaign (id, document, normalised, rules)"
-            " select id, document, normalised, $1::int from incoming"
+            "insert into campaign (id, document, status, normalised, rules)"
+            " select i.id, i.document, coalesce(i.document ->> 'status', c.status), i.normalised,"
+            " $1::int from incoming i left join campaign c using (id)"
             " on conflict (id) do update set document = excluded.document,"
             " status = excluded.status, normalised = excluded.normalised, rules = excluded.rules"
             " where campaign.document <> excluded.document or campaign.rules <> excluded.rules"

@@ -29,7 +29,7 @@ from snapbid.campaigns.normalised import RULES
 from snapbid.catalog.catalog import Base
 from snapbid.catalog.payload import Builder
 from snapbid.catalog.publisher.overlay import insert
-from snapbid.catalog.publisher.sharing import PREFIX, ObtainedBase, obtain
+from snapbid.catalog.publisher.sharing import PREFIX, ObtainedBase, layout, obtain
 from snapbid.warehouse import campaigns
 from snapbid.warehouse.unavailable import UNAVAILABLE
 
@@ -147,7 +147,7 @@ def _write(
         file.flush()
         os.fsync(file.fileno())  # the final name guarantees complete content
     unfinished.replace(path)
-    return Base(name, size, checksum, len(builder), state.revision, state.warehouse)
+    return Base(name, size, checksum, len(builder), state.revision, state.warehouse, layout())
 
 
 def _chunks(builder: Builder, payloads: BinaryIO) -> Iterator[bytes | bytearray]:

@@ -141,7 +141,10 @@ class MemberPublisher:
 
 
 async def make_base(dsn: str, path: Path) -> MemberBase:
-    """Write all current members to a new base beside `path`, and record it in the warehouse."""
+    """Write all current members to a new base beside `path`, and record it in the warehouse.
+
+    Raises UnwritableError, and the errors of UNAVAILABLE.
+    """
     connection = await asyncpg.connect(dsn, timeout=10)
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -149,15 +152,16 @@ async def make_base(dsn: str, path: Path) -> MemberBase:
             name = f"{path.name}-{revision}-{time():.0f}"
             beside = path.with_name(f"{name}.tmp")
             size, checksum = 0, 0
-            with beside.open("wb") as file:
-                async for entries in _pages(connection):
-                    file.write(entries)
-                    size += len(entries)
-                    checksum = zlib.crc32(entries, checksum)
-                file.flush()
-                starts = await asyncio.to_thread(_starts, beside, size)
-                file.write(starts)
-            beside.replace(path.with_name(name))
+            with catalog.writing(beside):
+                with beside.open("wb") as file:
+                    async for entries in _pages(connection):
+                        file.write(entries)
+                        size += len(entries)
+                        checksum = zlib.crc32(entries, checksum)
+                    file.flush()
+                    starts = await asyncio.to_thread(_starts, beside, size)
+                    file.write(starts)
+                beside.replace(path.with_name(name))
         id = await audiences.record_base(connection)
     finally:
         connection.terminate()

@@ -10,6 +10,7 @@ from snapbid.warehouse.campaigns import CampaignRow, Changes
 LEAST: int = 4096  # changed campaigns allowed over any base, however small
 LEAST_BYTES: int = 16 << 20  # of their index; some campaigns list a million domains
 SHARE: int = 64  # or 1/64 of the base, if that is more
+MOST_UNUSED: int = 1 << 19  # values that the builder keeps though no campaign names them any more
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,10 @@ class Overlay:
     def is_large(self) -> bool:
         """Return whether the overlay has become so large that a new base is due."""
         campaigns, size = (self.base.campaigns, self.base.size) if self.base else (0, 0)
-        return len(self) > max(LEAST, campaigns // SHARE) or self._bytes > max(
-            LEAST_BYTES, size // SHARE
+        return (
+            len(self) > max(LEAST, campaigns // SHARE)
+            or self._bytes > max(LEAST_BYTES, size // SHARE)
+            or self._builder.n_unused > MOST_UNUSED
         )
 
     def apply(self, changes: Changes) -> None:
@@ -54,6 +57,10 @@ class Overlay:
     def skip(self, revision: int) -> None:
         """Skip the changes up to a revision, since a new base will include them."""
         self.revision = revision
+
+    def rebase(self, revision: int) -> None:
+        """Continue in another history, at this revision at most; what is complete is unknown."""
+        self.revision, self.complete = min(self.revision, revision), 0
 
     def build(self) -> bytearray:
         index = self._builder.build()

@@ -28,7 +28,7 @@ from snapbid.catalog.members import MEMBERS
 from snapbid.catalog.publisher.base import make_base, remove_others
 from snapbid.catalog.publisher.members import MemberPublisher
 from snapbid.catalog.publisher.overlay import Overlay
-from snapbid.catalog.publisher.sharing import ObtainedBase
+from snapbid.catalog.publisher.sharing import ObtainedBase, layout
 from snapbid.reference import rates
 from snapbid.warehouse import (
     bases,
@@ -46,6 +46,7 @@ from snapbid.warehouse.unavailable import UNAVAILABLE, describe
 CHANNEL: Final = "snapbid_catalog"
 RETRY_S: Final = 0.5
 CHECK_EVERY_S: Final = 30.0  # checks that the connection is alive
+REJECTED_S: float = 5.0  # between a base that could not be used and the next
 FILES_EVERY_S: Final = 1.0  # checks that the published files are intact
 PAUSE_S: Final = 0.02  # lets changes accumulate
 MOST: Final = 50_000  # changes applied at once, one second of work; more need a new base
@@ -61,15 +62,16 @@ class CatalogPublisher:
         self._path = path
         self._members = MemberPublisher(dsn, path.with_name(MEMBERS))
         self._overlay: Overlay | None = None
+        self._served: Overlay | None = None  # as last published, or over the base found
         self._warehouse = ""
         self._identity = ""
         self._making: asyncio.Task[ObtainedBase] | None = None
         self._published: tuple[Head, int] | None = None
         self._written: Stamp | None = None  # of the published file
-        self._logged: str | None = None  # why the warehouse could not be used
+        self._logged: set[str] = set()  # why nothing could be published since the last time
         self._rates = rates.load()
         self.published_at: float | None = None  # epoch s
-        self.checked_at: float | None = None  # epoch s: when the warehouse was last queried
+        self.checked_at: float | None = None  # epoch s: when the catalog was last up to date
         self.bases = Counter({"built": 0, "fetched": 0})  # made here, or by another machine
         self._changed = asyncio.Event()
         self._thread = LoopThread("publisher", self._publish_for_ever)
@@ -91,6 +93,8 @@ class CatalogPublisher:
         while True:
             try:
                 await follow()
+            except catalog.UnwritableError as error:
+                self._log_once(str(error))
             except UNAVAILABLE as error:
                 self._log_once(describe(error, self._dsn))
             except Exception:
@@ -98,10 +102,10 @@ class CatalogPublisher:
             await asyncio.sleep(RETRY_S)
 
     def _log_once(self, why: str) -> None:
-        """Log once why the catalog is not updated."""
-        if why != self._logged:
-            self._logged = why
-            logger.warning("%(reason)s; keeping the current catalog", {"reason": why})
+        """Log once why the catalog or the members are not updated."""
+        if why not in self._logged:
+            self._logged.add(why)
+            logger.warning("%(reason)s; keeping what was published last", {"reason": why})
 
     async def _follow(self) -> None:
         """Publish after each change until the connection is lost."""
@@ -114,7 +118,7 @@ class CatalogPublisher:
             while not connection.is_closed():
                 self._changed.clear()
                 await self._publish(connection)
-                self._logged = None
+                self._logged.clear()
                 await self._await_change()
                 await asyncio.sleep(PAUSE_S)
         finally:
@@ -142,14 +146,21 @@ class CatalogPublisher:
     async def _begin(self, connection: asyncpg.Connection) -> None:
         """Continue from this warehouse's overlay or published catalog, or start afresh."""
         state = await campaigns.fetch_state(connection)
+        identity = await fence.identity(connection)
         held = self._overlay
         if held is None:
             base = await asyncio.to_thread(self._published_base, state)
-            self._overlay = Overlay(base)
+            self._served = Overlay(base) if base else None
+            is_current = base is not None and base.layout == await asyncio.to_thread(layout)
+            self._overlay = self._served if is_current else Overlay(None)
         elif state.warehouse != self._warehouse or state.revision < held.revision:
-            self._overlay = Overlay(None)
+            self._overlay, self._published = Overlay(None), None
+            if identity != self._identity:
+                self._served = None
+            elif self._served is not None:
+                self._served.rebase(state.revision)
         self._warehouse = state.warehouse
-        self._identity = await fence.identity(connection)
+        self._identity = identity
 
     def _published_base(self, state: campaigns.WarehouseState) -> Base | None:
         try:
@@ -166,28 +177,37 @@ class CatalogPublisher:
     async def _publish(self, connection: asyncpg.Connection) -> None:
         """Read the changes and, if there are any, replace the catalog."""
         overlay = await self._current_overlay(connection)
-        if await campaigns.count_since(connection, overlay.revision, MOST + 1) > MOST:
-            self._make_base()
-            if overlay.revision == 0:
+        if overlay.revision == 0 and await self._is_behind(connection, overlay):
+            self._make_base(urgent=self._served is None)
+            if self._served is None:
                 return
+            overlay = self._overlay = self._served  # with later changes, until the base is ready
+        if await self._is_behind(connection, overlay):
+            self._make_base()
             overlay.skip((await campaigns.fetch_state(connection)).revision)
         head = await self._read_head(connection, overlay)
         changes = await campaigns.fetch_since(connection, overlay.revision)
-        self.checked_at = time()
         state = head, changes.revision
         if state == self._published and self._written == stamp_of(self._path):
+            self.checked_at = time()
             return
         started = perf_counter()
         overlay.apply(changes)
         index = overlay.build()
         pieces = catalog.encode(structs.replace(head, revision=overlay.complete), index)
         self._written = catalog.write(self._path, pieces)
-        self._published, self.published_at = state, time()
+        self._published = state
+        self.published_at = self.checked_at = time()
+        self._served = overlay
         if self._making is None:
             remove_others(self._path.parent, overlay.base)
         self._log(overlay, len(head.ssps), perf_counter() - started)
         if overlay.is_large:
             self._make_base()
+
+    async def _is_behind(self, connection: asyncpg.Connection, overlay: Overlay) -> bool:
+        """Return whether more campaigns have changed than are applied at once."""
+        return await campaigns.count_since(connection, overlay.revision, MOST + 1) > MOST
 
     def _log(self, overlay: Overlay, ssps: int, seconds: float) -> None:
         changed = " changed since the base of %(base)d" if overlay.base else ""
@@ -222,14 +242,20 @@ class CatalogPublisher:
 
     # -- the base ---------------------------------------------------------------------------------
 
-    def _make_base(self) -> None:
-        """Start building a base, unless one is being built."""
+    def _make_base(self, pause_s: float = 0.0, *, urgent: bool = False) -> None:
+        """Start building a base after a pause, unless one is being built.
+
+        `urgent`: nothing can be published before it is ready.
+        """
         if self._making is None:
-            urgent = not self._path.exists()
             base = self._overlay.base if self._overlay else None
             after = base.revision if base else -1
-            making = make_base(self._dsn, self._path.parent, urgent=urgent, after=after)
-            self._making = asyncio.create_task(making)
+
+            async def make() -> ObtainedBase:
+                await asyncio.sleep(pause_s)
+                return await make_base(self._dsn, self._path.parent, urgent=urgent, after=after)
+
+            self._making = asyncio.create_task(make())
             self._making.add_done_callback(lambda _: self._changed.set())
 
     async def _current_overlay(self, connection: asyncpg.Connection) -> Overlay:
@@ -240,14 +266,32 @@ class CatalogPublisher:
             self._overlay = Overlay(None)
         if self._making is not None and self._making.done():
             obtained = self._making.result()
-            made = obtained.base
             self.bases["fetched" if obtained.is_fetched else "built"] += 1
-            since = await campaigns.count_since(connection, made.revision, MOST + 1)
+            # The warehouse's name changes if the table is truncated or rewritten meanwhile.
+            await self._begin(connection)
+            why = await self._why_outdated(connection, obtained.base)
             self._making = None
-            # Later changes are applied again; if there are too many, a newer base is needed.
-            first = self._overlay.revision == 0
-            if made.warehouse == self._warehouse and (since <= MOST or first):
-                self._overlay = Overlay(made)
+            if why is None:
+                self._overlay = Overlay(obtained.base)
             else:
-                self._make_base()
+                self._reject(obtained.base, why)
         return self._overlay
+
+    async def _why_outdated(self, connection: asyncpg.Connection, made: Base) -> str | None:
+        """Return why a new base cannot be used; None if it can."""
+        if made.warehouse != self._warehouse:
+            return "the table of campaigns was rewritten, truncated or restored meanwhile"
+        # Later changes are applied again; if there are too many, a newer base is needed.
+        since = await campaigns.count_since(connection, made.revision, MOST + 1)
+        if since > MOST and self._served is not None:
+            return f"more than {MOST} campaigns have changed since"
+        return None
+
+    def _reject(self, base: Base, why: str) -> None:
+        logger.warning(
+            "rejected the base of revision %(revision)d: %(reason)s; building another in"
+            " %(pause_s).0f s",
+            {"revision": base.revision, "reason": why, "pause_s": REJECTED_S},
+        )
+        self._path.with_name(base.name).unlink(missing_ok=True)
+        self._make_base(REJECTED_S, urgent=self._served is None)

@@ -42,7 +42,7 @@ class ObtainedBase(msgspec.Struct, frozen=True):
 def layout() -> str:
     """Return a digest of machine type, Python version and code.
 
-    Machines with equal digests share bases.
+    Machines with equal digests share bases, and a publisher replaces a base with another digest.
     """
     digest = hashlib.sha256(f"{sys.byteorder} {platform.machine()} {sys.version}".encode())
     for package in ("campaigns", "catalog", "reference"):
@@ -134,7 +134,7 @@ async def _fetch(
         "fetched the base of %(campaigns)d campaigns from %(machine)s",
         {"campaigns": stored.campaigns, "machine": stored.built_by},
     )
-    return Base(name, size, checksum, stored.campaigns, stored.revision, stored.warehouse)
+    return Base(name, size, checksum, stored.campaigns, stored.revision, stored.warehouse, this)
 
 
 async def _store(connection: asyncpg.Connection, path: Path, base: Base, this: str) -> None:
