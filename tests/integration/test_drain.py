@@ -13,7 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError
 from support.counted import counted, some_counts
-from support.draining import DAY, Bench, drain_of
+from support.draining import DAY, DAY_S, Bench, drain_of
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import (
@@ -24,6 +24,7 @@ from snapbid.drain.counters import (
     SupersededError,
 )
 from snapbid.metrics import read
+from snapbid.operations.dashboard.ledger import waiting
 from snapbid.warehouse import absorb, fence
 from snapbid.warehouse.absorb import SourceCounters
 from snapbid.warehouse.fence import Batch
@@ -60,6 +61,17 @@ async def test_every_counter_reaches_its_column(bench: Bench) -> None:
     }
     await bench.assert_equal()  # and so the ledger of these tests does its sums right
     assert not await bench.ledger.undrained()
+
+
+async def test_a_backlog_has_its_age_by_the_clock_of_redis(bench: Bench) -> None:
+    """The drain's own clock is years behind here."""
+    await bench.ledger.count(DAY, {"b:1": 5})
+    await bench.drain()
+    await bench.ledger.count(DAY, {"b:1": 1})
+    seconds, _ = await bench.redis.time()
+    behind_s = (await waiting(bench.redis, 1, seconds)).behind_s
+    assert behind_s is not None
+    assert 0 <= behind_s < DAY_S
 
 
 async def test_only_the_difference_is_added(bench: Bench) -> None:

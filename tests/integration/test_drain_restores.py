@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio.client import PubSub
 from support.draining import DAY_S
-from support.remembered import until
+from support.remembered import PATIENCE_S, until
 from support.restoring import Stores, prepare
 from support.spending import limits
 from support.stack import Databases, Stack, run
@@ -249,6 +249,26 @@ class TestReplacedLedger:
             assert await stores.sell(ledger, 1, own) == 0
             await stores.drain()
             assert await stores.sell(ledger, 12, own) == 3
+
+    async def test_a_primary_that_forgets_whom_it_replicated_goes_on(self, stores: Stores) -> None:
+        """Redis does so after `repl-backlog-ttl` without a replica; its data is the same."""
+        own, keys = limits(1, total=BUDGET), ShardKeys(0)
+        async with contextlib.aclosing(stores.client()) as client:
+            await stores.drain()
+            with stores.replica() as replica:
+                replica.put_back()
+            await stores.drain(2)
+            segment = await client.hget(keys.state, "segment")
+            async with stores.ledger() as ledger:
+                assert await stores.sell(ledger, 2, own) == 2
+                assert await client.hget(keys.state, "origin") != b"0" * 40
+                await client.config_set("repl-backlog-ttl", 1)
+                async with asyncio.timeout(PATIENCE_S):
+                    while (await client.info("replication"))["master_replid2"] != 0:
+                        await asyncio.sleep(0.05)
+                assert await stores.sell(ledger, 2, own) == 2
+            assert await client.hget(keys.state, "segment") == segment
+            assert await client.hget(keys.state, "origin") == b"0" * 40
 
     async def test_data_that_was_written_back_key_by_key(self, stores: Stores) -> None:
         """Redis does not know that; the drain does, from then on."""

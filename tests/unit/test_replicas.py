@@ -84,8 +84,8 @@ def test_nothing_is_acknowledged_within_the_grace_and_everything_after_it() -> N
     assert shard.write(50.0)
     shard.replicas = 0
     assert not shard.write(50.1)
-    assert not any(shard.connect(50.0 + s) for s in (0.5, LOOK_S, SOON))
-    assert shard.connect(50.0 + GRACE_S)
+    assert not any(shard.connect(50.1 + s) for s in (0.5, LOOK_S, SOON))
+    assert shard.connect(50.2 + GRACE_S)
     assert shard.of.is_unreplicated
     assert all(shard.write(70.0 + n / 10) for n in range(100))
 
@@ -93,7 +93,7 @@ def test_nothing_is_acknowledged_within_the_grace_and_everything_after_it() -> N
 def test_a_returning_replica_counts_once_it_is_in_sync() -> None:
     shard = Shard()
     shard.replicas = 0
-    assert not shard.connect(0.0)
+    assert not any(shard.connect(at) for at in (0.0, 10.0))
     assert shard.connect(GRACE_S)
     assert shard.write(20.0)
     assert shard.is_known
@@ -109,8 +109,19 @@ def test_a_returning_replica_counts_once_it_is_in_sync() -> None:
     assert shard.write(25.1)
     shard.replicas = 0
     assert not shard.write(25.2)
-    assert not shard.connect(25.1 + SOON), "though the shard is still known as unreplicated"
-    assert shard.connect(25.1 + GRACE_S)
+    assert not shard.connect(25.2 + SOON), "though the shard is still known as unreplicated"
+    assert shard.connect(25.3 + GRACE_S)
+
+
+def test_a_client_that_seldom_writes_does_not_take_its_rest_for_a_missing_replica() -> None:
+    shard = Shard()
+    assert shard.connect(0.0)
+    shard.replicas = 0
+    for at in (60.0, 90.0, 120.0):
+        assert not shard.write(at), "the first failure for long"
+    assert not shard.connect(130.0)
+    assert not shard.connect(120.0 + SOON)
+    assert shard.connect(120.0 + GRACE_S)
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -24,6 +24,7 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:o:M                 outbox: notices for impressions of users in shard M (outbox.py)
+    {sbN}:posted              number of the entries in each outbox
     {sbN}:o                   the sweeper that leases these outboxes, and until when (hold clock)
     {sbN}:outboxes            time up to which each shard's outbox for this one is delivered
     {sbN}:delivered           time up to which all these outboxes are delivered
@@ -48,6 +49,8 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:e                   stream of server events of some products, for the drain (queues.py)
     {sbN}:accepted            `MINUTE PRODUCT` -> events acknowledged in that minute, less those
                               that get no row, for the self-audit (queue.py)
+    {sbN}:discrepancies       figures that contradict each other, for the self-audit
+                              (discrepancies.lua)
     {sbN}:seen                when an SSP's last win, impression or loss was counted: `w:7`, epoch s
 
 Fields of the hash {sbN}:segment:
@@ -115,9 +118,10 @@ def hash_tag(shard: int) -> str:
 class ShardKeys:
     """The keys of a shard that Python code uses; scripts derive the remaining keys themselves."""
 
-    __slots__ = ("accepted", "changed", "drained_at", "epoch", "events", "generations", "left",
-                 "mark", "number", "owner", "prefix", "processes", "script_keys", "seen",
-                 "segments", "state", "taken", "unreplicated")  # fmt: skip
+    __slots__ = ("accepted", "changed", "discrepancies", "drained_at", "epoch", "events",
+                 "generations", "left", "mark", "number", "owner", "prefix", "processes",
+                 "script_keys", "seen", "segments", "state", "taken",
+                 "unreplicated")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -132,6 +136,7 @@ class ShardKeys:
         self.drained_at = f"{prefix}d:at"
         self.events = f"{prefix}e"
         self.accepted = f"{prefix}accepted"
+        self.discrepancies = f"{prefix}discrepancies"
         self.generations = f"{prefix}g"
         self.seen = f"{prefix}seen"
         self.state = f"{prefix}segment"

@@ -5,13 +5,18 @@
     campaigns   wins, CPMs and impressions of all SSPs, and of all campaigns, by day
     budgets     a campaign's spend according to the ledger, and according to the warehouse
     holds       the cost of open bids, and the holds of their campaigns' budgets (holds.py)
+    grants      what allowances were granted, and what their account knows of that
+    outboxes    entries that were posted and not delivered, and those in the outbox
+    heartbeats  the last that a process had acknowledged, and the last that a promoted replica has
     events      accepted events, and stored events (accepted.py)
     conversions the daily sums of conversions, and the stored events that they count
     auctions    bids and notices in the auction log, and in the report tables (logged.py)
 
 Counts in transit make figures differ for a while. So a difference is reported only if two
 successive audits find it, and neither figure has reached the other's earlier value in between.
-Reports and absorbed counters are read in one snapshot, so nothing is in transit between them.
+Reports and absorbed counters are read in one snapshot, so nothing is in transit between them. The
+ledger itself finds what differs in grants, outboxes and heartbeats, and keeps it for an hour
+(discrepancies.lua).
 
 `python -m snapbid.drain.audit` is a process beside each drain, which ends when its standard input
 closes. Only the process with the lease audits.
@@ -123,6 +128,7 @@ class Auditor:
         lasting = [each for each in found if _lasts(self._before.get(_key(each)), each)]
         self._before = {_key(each): each for each in found}
         lasting += await self._ended_holds(known)
+        lasting += await fetch_recorded(self._redis, len(self._shards), known)
         lasting += await self._events(connection)
         lasting += await self._conversions(connection)
         if self._auctions is not None:
@@ -188,8 +194,7 @@ class Auditor:
     async def _ended_holds(self, known: Mapping[int, comparison.Spend]) -> list[Difference]:
         found = []
         for shard, number, amount in await self._holds.find_ended():
-            name = known[number].campaign if number in known else f"number {number}"
-            what = f"shard {shard}, holds of {name} that ended early"
+            what = f"shard {shard}, holds of {_name(known, number)} that ended early"
             found.append(Difference("holds", what, amount, 0))
         return found
 
@@ -232,6 +237,35 @@ class _Paced:
             self._found = await self._compare(connection)
             self._due_at = started + (monotonic() - started) / SHARE - EVERY_S
         return self._found
+
+
+async def fetch_recorded(
+    redis: Redis, shards: int, known: Mapping[int, comparison.Spend]
+) -> list[Difference]:
+    """Fetch the differences that the ledger itself has found and recorded. Raises RedisError.
+
+    `known`: the campaigns that the warehouse knows, by number.
+    """
+    found = []
+    for shard in range(shards):
+        recorded: Any = await redis.hgetall(ShardKeys(shard).discrepancies)
+        for field, figures in recorded.items():
+            kind, _, number = field.decode().partition(" ")
+            first, second = map(int, figures.split())
+            match kind:
+                case "grants":
+                    what = f"granted to {_name(known, int(number))}"
+                case "outbox":
+                    kind, what = "outboxes", f"for users of shard {number}"
+                case _:
+                    what = "acknowledged"
+            found.append(Difference(kind, f"shard {shard}, {what}", first, second))
+    return found
+
+
+def _name(known: Mapping[int, comparison.Spend], number: int) -> str:
+    """Return the id of a campaign, or its number if the warehouse has none."""
+    return known[number].campaign if number in known else f"number {number}"
 
 
 def _key(of: Difference) -> tuple[str, str]:

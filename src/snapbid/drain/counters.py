@@ -54,6 +54,7 @@ class Reading(NamedTuple):
     epoch: str
     segments: list[SegmentReading]
     segment: str = ""  # the run that was current
+    at: float = 0.0  # the time, by the clock of Redis (epoch s)
     run: bytes = b""  # the run of Redis, for which alone `cursor` is valid
     cursor: bytes = START  # where the next batch begins
     size: int = 0  # number of names read
@@ -104,7 +105,10 @@ class ShardCounters:
     # -- a round -----------------------------------------------------------------------------
 
     async def finish(self, taken_at: float) -> None:
-        """Record that all changes before `taken_at` (epoch s) are in the warehouse."""
+        """Record that all changes before `taken_at` are in the warehouse.
+
+        `taken_at`: epoch s by the clock of Redis, with which readers compare it.
+        """
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
 
     async def drained_at(self) -> object:
@@ -126,7 +130,7 @@ class ShardCounters:
         if reply is None:
             raise SupersededError(f"the data of shard {self.number} was replaced")
         await self._await_replicas()
-        epoch, own, run, cursor, is_left, count, malformed, *hashes = reply
+        epoch, own, ms, run, cursor, is_left, count, malformed, *hashes = reply
         segments: dict[str, SegmentReading] = {}
         for head, generation, fields, values in hashes:
             where, number = parse_head(head), int(generation)
@@ -142,7 +146,7 @@ class ShardCounters:
                     reading.counters.append(CounterValue(day, number, *parsed, int(value)))
         found = [segment for segment in segments.values() if segment.counters]
         more = run, cursor, count, bool(is_left), malformed
-        return Reading(epoch.decode(), found, own.decode(), *more)
+        return Reading(epoch.decode(), found, own.decode(), ms / 1000, *more)
 
     async def note_seen(self, reading: Reading, now: float) -> None:
         """Record for the go-live check that SSPs in `reading` had notices at `now` (epoch s)."""

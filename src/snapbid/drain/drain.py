@@ -44,6 +44,7 @@ class _ShardRound:
     def __init__(self, shard: ShardCounters) -> None:
         self.shard = shard
         self.reading = NOTHING  # the last batch
+        self.taken_at = 0.0  # of the first batch, by the clock of Redis (epoch s)
         self.batch = Batch(0, "")
         self.count = 0  # names read so far, of those set aside
         self.is_left = False  # more may have changed than was set aside
@@ -207,7 +208,7 @@ class Drain:
 
         Return how many counters changed, and the errors of unavailable shards.
         """
-        started, taken_at = monotonic(), self._clock()
+        started = monotonic()
         parts = {shard.number: _ShardRound(shard) for shard in shards}
         drained, oldest = 0, started
 
@@ -216,6 +217,7 @@ class Drain:
             number = self._fence.next_batch(shard.number)
             is_first = part.reading.cursor == START
             part.reading = await shard.read(number, part.reading)
+            part.taken_at = part.taken_at or part.reading.at
             part.batch = Batch(number, part.reading.segment)
             part.count += part.reading.size
             if is_first:
@@ -231,7 +233,7 @@ class Drain:
                 part.count, part.deferred = 0, []
 
         async def finish(shard: ShardCounters) -> None:
-            await shard.finish(taken_at)
+            await shard.finish(parts[shard.number].taken_at)
             self._taken_at[shard.number] = started
             self._log_unknown(shard.number, parts[shard.number].unknown)
 

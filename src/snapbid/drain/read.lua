@@ -7,10 +7,10 @@
 --          previous batch ended, 0 for the first; 4 the run of Redis in which it was read: cursors
 --          hold for one run only
 -- Returns  false if the data is not that of the previous batch, so that batch numbers stay unique.
---          Else: the epoch; the current segment; the run; the cursor (0: this was the last batch);
---          whether names had been left; the number of names; the malformed ones; and for each hash:
---          segment and day, the generation, the fields, their values. A first batch without names
---          takes no number.
+--          Else: the epoch; the current segment; the time (epoch ms); the run; the cursor (0: this was
+--          the last batch); whether names had been left; the number of names; the malformed ones; and
+--          for each hash: segment and day, the generation, the fields, their values. A first batch
+--          without names takes no number.
 local SOME = 4000 -- arguments that `unpack` can pass
 
 local run = redis.call('INFO', 'server'):match('run_id:(%x+)')
@@ -49,7 +49,9 @@ for _, name in ipairs(names) do
   end
   fields[#fields + 1] = field
 end
-local reply = {epoch, state[1], run, cursor, is_left, #names, malformed}
+local time = redis.call('TIME')
+local ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local reply = {epoch, state[1], ms, run, cursor, is_left, #names, malformed}
 for _, hash in ipairs(hashes) do
   local head, key, fields = unpack(hash)
   local values = {}

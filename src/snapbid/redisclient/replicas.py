@@ -58,8 +58,8 @@ class Replication:
     def __init__(self) -> None:
         self.is_unreplicated = False
         self._demand = ReplicaDemand(0)
-        self._begun_at: float | None = None
-        self._confirmed_at: float | None = None
+        self._has_confirmed = False
+        self._missing_since = self._missed_at = -inf  # when the first and the last write failed
         self._looked_at = 0.0
         self._offset: float = inf  # of the primary at the last look
         self._demanded: tuple[Command, ...] = ()
@@ -72,8 +72,6 @@ class Replication:
         """
         self._keys, self._demand = keys, demand
         self._looked_at, self._offset = now, inf
-        if self._begun_at is None:
-            self._begun_at = now
         if not demand.replicas:
             self.is_unreplicated, self._demanded = False, ()
             return ()
@@ -89,22 +87,29 @@ class Replication:
         _check(replies)
         _, is_known, reached = replies
         if reached >= self._demand.replicas:
-            self._confirm(now)
-        elif self._may_go_on(now, bool(is_known)):
+            self._confirm()
+        elif self._may_go_on(self._miss(now), bool(is_known)):
             self._go_on()
         else:
             raise TooFewReplicasError(reached, self._demand.replicas)
 
-    def _may_go_on(self, now: float, is_known: bool) -> bool:
+    def _may_go_on(self, missing_s: float, is_known: bool) -> bool:
         """Whether the shard has had no replica for `grace_s`.
 
         Until this process has seen a replica, the shard's own record also counts (`is_known`).
         """
-        grace_s, since = self._demand.grace_s, self._confirmed_at
-        if since is None and is_known and grace_s < inf:
-            return True
-        assert self._begun_at is not None
-        return now - (self._begun_at if since is None else since) >= grace_s
+        grace_s = self._demand.grace_s
+        return missing_s >= grace_s or (not self._has_confirmed and is_known and grace_s < inf)
+
+    def _miss(self, now: float) -> float:
+        """Note that too few replicas confirm a write; return how long that has been so (s).
+
+        Writes may be rare: one that failed before the grace says nothing about the time since.
+        """
+        if now - self._missed_at >= self._demand.grace_s:
+            self._missing_since = now
+        self._missed_at = now
+        return now - self._missing_since
 
     def is_due(self, now: float) -> bool:
         """Whether to look for a replica now."""
@@ -133,22 +138,21 @@ class Replication:
         own = replies[index:]
         _check(own)
         if self.is_unreplicated:
-            self._look(own[-1], now)
-        elif own[-1] >= self._demand.replicas:
-            self._confirmed_at = now
-        else:
+            self._look(own[-1])
+        elif own[-1] < self._demand.replicas:
+            self._miss(now)
             raise TooFewReplicasError(own[-1], self._demand.replicas)
         return replies[:index]
 
-    def _look(self, role: Sequence[Any], now: float) -> None:
+    def _look(self, role: Sequence[Any]) -> None:
         """Require replicas again once they have all that the primary had at the last check."""
         _, offset, replicas = role
         if sum(int(acked) >= self._offset for *_, acked in replicas) >= self._demand.replicas:
-            self._confirm(now)
+            self._confirm()
         self._offset = offset
 
-    def _confirm(self, now: float) -> None:
-        self._confirmed_at = now
+    def _confirm(self) -> None:
+        self._missed_at, self._has_confirmed = -inf, True
         if self.is_unreplicated:
             self.is_unreplicated = False
             logger.info(

@@ -71,4 +71,8 @@ async def _erase_entries(redis: Redis, prefix: str, digests: set[bytes]) -> None
         entries: Any = redis.sscan_iter(outbox, count=BATCH)
         async for entry in entries:
             if user_of(entry) in digests:
-                await redis.srem(outbox, entry)
+                shard = outbox[len(f"{prefix}o:") :]
+                async with redis.pipeline() as pipe:
+                    pipe.srem(outbox, entry)
+                    pipe.hincrby(f"{prefix}posted", shard, -1)
+                    await pipe.execute()

@@ -160,6 +160,7 @@ class GroupCommit:
         self._is_slow = False  # Redis is slow, so notices go to the spool
         self._unconfirmed: BidBatch | None = None
         self._to_roll_back: list[Rollback] = []
+        self._sent_rollbacks = 0  # the first of these
         self._heartbeat_at = 0.0
         self._hold_clock: int | None = None  # from the last heartbeat
         self._sent_hold_clock: int | None = None  # the same, when the last batch was sent
@@ -170,6 +171,8 @@ class GroupCommit:
         self.token = ""
         self.warehouse = self.families = ""  # as remember.lua reads them
         self.epoch = ""  # of the data, from the last heartbeat
+        # The last acknowledged heartbeat: its number, the primary (replication id), when (its ms).
+        self._acknowledged: tuple[int, bytes, int] = (0, b"", 0)
         self.given_up: list[str] = []  # tokens of processes that holds no longer wait for
 
     # -- requests ---------------------------------------------------------------------------------
@@ -232,22 +235,15 @@ class GroupCommit:
         for answer in self._answers:
             if answer.deadline <= now:
                 answer.refuse()
-        if waited_s > NOTICE_S:
-            self._is_slow = True
+        if waited_s > NOTICE_S and not self._is_slow:
+            self._is_slow = True  # until the next reply; takes no notices meanwhile
             for notice in self._notices:
                 if not notice.from_spool:
-                    self._give_up(notice)
+                    self._to_spool(notice)
+            self._notices.waiting = [each for each in self._notices.waiting if each.from_spool]
         for hold in self._holds:
             if hold.deadline <= now:
                 _refuse(hold)
-
-    def _give_up(self, notice: PendingNotice) -> None:
-        if notice.done.done():
-            return
-        if notice.from_spool:
-            notice.done.set_result(None)
-        else:
-            self._to_spool(notice)
 
     def is_due(self, now: float) -> bool:
         """Whether a heartbeat is due."""
@@ -308,13 +304,14 @@ class GroupCommit:
             self._settled_until = until
 
     def _forget(self, now: float) -> list[Command]:
-        now_ms = self._clock.now_ms(now)
+        now_ms, self._sent_rollbacks = self._clock.now_ms(now), len(self._to_roll_back)
         return [("forget", now_ms, *entry.batch) for entry in self._to_roll_back]
 
     def _heartbeat(self, now: float) -> Command:
         self._heartbeat_at = now
         until = "" if self._settled_until is None else self._settled_until
-        return ("heartbeat", self._clock.now_ms(now), self._ttl_s, self.token, until)
+        head = ("heartbeat", self._clock.now_ms(now), self._ttl_s, self.token, until)
+        return (*head, *self._acknowledged)
 
     def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
         """Handle the replies to the last round trip. An exception ends the connection."""
@@ -364,13 +361,14 @@ class GroupCommit:
             self._to_roll_back.append(Rollback(batch._replace(entries=regretted)))
 
     def _forgotten(self) -> None:
-        for entry in self._to_roll_back:
+        for entry in self._to_roll_back[: self._sent_rollbacks]:
             if entry.done is not None and not entry.done.done():
                 entry.done.set_result(True)
-        self._to_roll_back = []
+        del self._to_roll_back[: self._sent_rollbacks]
 
     def _take_heartbeat(self, reply: list[Any], asked_at: float, now: float) -> None:
-        server_ms, hold_clock, began, epoch, nearly_full, *given_up = reply
+        server_ms, hold_clock, began, epoch, nearly_full, number, primary, *given_up = reply
+        self._acknowledged = number, primary, int(server_ms)
         self.is_nearly_full = bool(nearly_full)
         self._clock.adjust(int(server_ms), asked_at, now)
         self._clock.run = parse_time((began or b"").decode())
@@ -393,8 +391,11 @@ class GroupCommit:
         self._to_roll_back = [entry for entry in self._to_roll_back if entry.done is None]
         for answer in self._answers.clear():
             answer.refuse()
-        for notice in self._notices.clear():
-            self._give_up(notice)
+        for notice in unanswered(self._notices.clear()):
+            if notice.from_spool:
+                notice.done.set_result(None)
+            elif not self._is_slow:  # else it is in the spool already
+                self._to_spool(notice)
         holds = self._holds.clear()
         for hold in holds:
             if not hold.ends:

@@ -28,6 +28,7 @@ from snapbid.ledger.budgets.escrow import (
     learn,
     opened,
     plan,
+    unexplained,
     used_of,
 )
 from snapbid.ledger.scripts import script
@@ -143,9 +144,7 @@ class Allocator:
             )
             for index, budget in enumerate(present)
         }
-        written = await self._write(
-            stored, {number: move.accounts for number, move in moves.items()}
-        )
+        written = await self._write(stored, moves)
         await self._exchange_all(
             [
                 [
@@ -169,11 +168,14 @@ class Allocator:
         returns: list[dict[str, tuple[int, int]]] = [{} for _ in shards]
         least: list[dict[str, int]] = [{} for _ in shards]
         left = []
+        allowed = granted = 0
         for period, limit in budget.limits.items():
             allowances = [
                 None if answer is None else answer.allowances[period] for answer in answers
             ]
             learnt = learn(before[period], allowances)
+            beyond = unexplained(before[period], allowances)
+            allowed, granted = allowed + beyond[0], granted + beyond[1]
             demands = [
                 _demand(answer, period, use.get((period, shard)))
                 for shard, answer in enumerate(answers)
@@ -202,7 +204,7 @@ class Allocator:
                 if not _is_needed(message, shard, answer):
                     message = None
             messages.append(message)
-        return _Move(after, messages)
+        return _Move(after, messages, (allowed, granted))
 
     def _patience_ms(self, budget: EscrowedBudget) -> int:
         """Return the delay (ms) of the next refill request if there is no money for a bid."""
@@ -290,14 +292,12 @@ class Allocator:
                 )
         return _Stored(state, segment, accounts)
 
-    async def _write(
-        self, stored: Mapping[int, _Stored], after: Mapping[int, Accounts]
-    ) -> set[int]:
+    async def _write(self, stored: Mapping[int, _Stored], moves: Mapping[int, "_Move"]) -> set[int]:
         """Write changed accounts by compare-and-set; return the campaigns now up to date."""
         changed = {
-            number: accounts
-            for number, accounts in after.items()
-            if accounts != stored[number].accounts
+            number: move
+            for number, move in moves.items()
+            if move.accounts != stored[number].accounts
         }
 
         async def write(shard: int) -> dict[int, bool]:
@@ -306,15 +306,16 @@ class Allocator:
                 return {}
             arguments: list[Any] = [KEPT_S]
             for number in own:
-                state = msgspec.json.encode(_State(stored[number].segment, changed[number]))
-                arguments += (number, stored[number].state, state)
+                before, move = stored[number], changed[number]
+                state = msgspec.json.encode(_State(before.segment, move.accounts))
+                arguments += (number, before.state, state, *move.unexplained)
             keys = self._keys[shard]
             replaced = await self._replace(keys=keys.script_keys, args=arguments)
             await self._connections.replicate(self._redis, keys)
             return dict(zip(own, map(bool, replaced), strict=True))
 
         replaced = _joined(await self._of_each(write)) if changed else {}
-        return {number for number in after if number not in changed or replaced.get(number)}
+        return {number for number in moves if number not in changed or replaced.get(number)}
 
     def _shard_of(self, campaign: int) -> int:
         """Return the shard of a campaign's account."""
@@ -330,10 +331,14 @@ class Allocator:
 
 
 class _Move(NamedTuple):
-    """A campaign's accounts after a round, and by shard the updates of its allowances."""
+    """A campaign's accounts after a round, and by shard the updates of its allowances.
+
+    `unexplained`: see the function.
+    """
 
     accounts: Accounts
     messages: Sequence[_Message | None]
+    unexplained: tuple[int, int]
 
     @property
     def is_complete(self) -> bool:

@@ -84,6 +84,20 @@ def learn(account: Account, allowances: Sequence[Allowance | None]) -> Account:
     )
 
 
+def unexplained(account: Account, allowances: Sequence[Allowance | None]) -> tuple[int, int]:
+    """Return the grants of allowances that have more than the account granted them, and the latter.
+
+    Only known allowances count. An account that has not changed meanwhile proves a defect: grants
+    were lost from it, so it may grant their money again.
+    """
+    pairs = [
+        (allowance.granted, entry.granted)
+        for entry, allowance in zip(account, allowances, strict=True)
+        if entry.is_known and allowance is not None and allowance.granted > entry.granted
+    ]
+    return sum(granted for granted, _ in pairs), sum(known for _, known in pairs)
+
+
 def grant(account: Account, wanted: Sequence[int], limit: int) -> Account:
     """Grant the amounts that shards want, scaled down to the limit.
 

@@ -4,7 +4,8 @@
 --
 --   {sbN}:h        clock: the hold clock (ms); at: the server's time when it was last set; back: the
 --                  highest time that the server can have shown before its clock was set back; ahead: its
---                  times before and after its clock was set ahead, for the last few such changes
+--                  times before and after its clock was set ahead, for the last few such changes; beats:
+--                  number of the last heartbeat
 --   {sbN}:spools   token of each process that may have acknowledged notices still unknown to Redis ->
 --                  time up to which all are settled, and time of its last heartbeat (hold clock)
 --   {sbN}:outboxes number of each shard with an outbox (money.lua) -> time up to which it is delivered

@@ -3,16 +3,22 @@
 -- include segment
 -- include time_buckets
 -- include clock
+-- include discrepancies
 -- Records that a process is alive, its TTL, and up to when its notices are settled; also does periodic
 -- maintenance.
+--
+-- Heartbeats are numbered. One that was acknowledged has reached the required replicas, so a replica that is
+-- promoted knows its number, or a later one.
 --
 -- A process that is signed off while its heartbeat is under way stays signed off (sign_off.lua).
 --
 -- ARGV     1 now (epoch ms); 2 how long a bid is remembered (s); 3 token of the process (empty: it has no
 --          spool); 4 time up to which every notice it acknowledged is settled (hold clock, ms; empty:
---          unchanged)
+--          unchanged); 5 number of its last acknowledged heartbeat; 6 the primary that had it (replication
+--          id); 7 when (server's time, epoch ms)
 -- Returns  the server's time (epoch ms), the hold clock (ms), when the current segment began (epoch s),
---          the epoch, 1 if Redis is nearly full, else 0, and the tokens of processes given up on
+--          the epoch, 1 if Redis is nearly full, else 0, the number of this heartbeat, this primary, and the
+--          tokens of processes given up on
 local ttls, ttl = base .. 'ttl', ARGV[2]
 local announced = redis.call('HGET', ttls, ttl)
 if not announced or math.abs(now - announced) >= 60 then
@@ -84,7 +90,17 @@ local function is_nearly_full()
   return most > 0 and used >= most * FULL_SHARE and 1 or 0
 end
 local began = redis.call('HGET', base .. 'segments', current_segment())
-local reply = {digits(server_ms()), digits(time), began, redis.call('GET', KEYS[1]), is_nearly_full()}
+local beat, replication = redis.call('HINCRBY', base .. 'h', 'beats', 1), redis.call('INFO', 'replication')
+local function has_started_since(ms) -- so it has read its data from a file, perhaps from an older backup
+  local uptime_s = redis.call('INFO', 'server'):match('uptime_in_seconds:(%d+)')
+  return (redis.call('TIME')[1] - uptime_s) * 1000 > ms
+end
+if tonumber(ARGV[5]) >= beat and ARGV[6] == replication:match('master_replid2:(%x+)')
+  and not has_started_since(tonumber(ARGV[7])) then
+  record_discrepancy('heartbeats', ARGV[5], digits(beat - 1))
+end
+local reply = {digits(server_ms()), digits(time), began, redis.call('GET', KEYS[1]), is_nearly_full(),
+  beat, replication:match('master_replid:(%x+)') or ''}
 local all = redis.call('HGETALL', spools)
 for i = 1, #all, 2 do
   if time - all[i + 1]:match('%d+$') > SPOOL_GIVEN_UP_MS and SPOOL_GIVEN_UP_MS > 0 then

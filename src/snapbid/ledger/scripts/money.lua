@@ -29,6 +29,7 @@
 --                           (hold clock, ms)
 --   {sbN}:fc:CAMPAIGN:USER  a user's impressions: score = when (epoch ms)
 --   {sbN}:o:SHARD           the outbox: notices for impressions of that shard's users (outbox.py)
+--   {sbN}:posted            SHARD -> number of entries in its outbox
 --
 -- With several shards, fe and fc are in the shard of the user, the outbox in that of the auction.
 

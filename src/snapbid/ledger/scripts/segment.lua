@@ -4,8 +4,8 @@
 -- Each run of Redis has its own counters, a segment, which start at zero. So if a later run starts from an
 -- older copy of the data, the warehouse knows the segments in it, and nothing counted since is undone. A new
 -- segment also begins if a run gets other data without a restart, by REPLICAOF and REPLICAOF NO ONE: each
--- time its `origin`, the primary that it replicated before (master_replid2), differs. The check takes 1 µs a
--- batch.
+-- time its `origin`, the primary that it replicated before (master_replid2), becomes another. The check takes
+-- 1 µs a batch.
 local state_key = base .. 'segment'
 
 -- Returns the segment of this run of Redis, beginning one if there is none. For the former segment, records
@@ -14,7 +14,12 @@ local function enter_segment()
   local run = redis.call('INFO', 'server'):match('run_id:(%x+)')
   local origin = redis.call('INFO', 'replication'):match('master_replid2:(%x+)') or ''
   local state = redis.call('HMGET', state_key, 'run', 'segment', 'origin', 'read')
-  if state[1] == run and state[3] == origin and redis.call('EXISTS', KEYS[1]) == 1 then
+  -- A primary without replicas forgets after an hour whom it replicated: its origin becomes 0.
+  if state[1] == run and (state[3] == origin or not origin:find('[^0]'))
+    and redis.call('EXISTS', KEYS[1]) == 1 then
+    if state[3] ~= origin then
+      redis.call('HSET', state_key, 'origin', origin)
+    end
     return state[2]
   end
   if state[2] then

@@ -1,7 +1,10 @@
 -- include base
 -- include now
 -- include clock
+-- include discrepancies
 -- Reads a shard's outboxes, for one sweeper at a time (outbox.py).
+--
+-- Entries leave an outbox only when they are delivered, so it has as many as {sbN}:posted says.
 --
 -- ARGV     1 now (epoch ms); 2 token of the sweeper; 3 duration of its lease (hold clock, ms); 4 limit on
 --          the entries returned from each outbox; then pairs: a shard, and delivered entries for it, in the
@@ -16,7 +19,10 @@ for i = 5, #ARGV, 2 do
   for at = 1, #entries, ENTRY_SIZE do
     delivered[#delivered + 1] = entries:sub(at, at + ENTRY_SIZE - 1)
   end
-  redis.call('SREM', base .. 'o:' .. ARGV[i], unpack(delivered))
+  local removed = redis.call('SREM', base .. 'o:' .. ARGV[i], unpack(delivered))
+  if removed > 0 then
+    redis.call('HINCRBY', base .. 'posted', ARGV[i], '-' .. removed)
+  end
 end
 local reply = {digits(watermark()), 0}
 local holder, until_ms = (redis.call('GET', lease) or ''):match('^(%x+) (%d+)$')
@@ -28,6 +34,13 @@ reply[2] = 1
 for shard = 0, SHARDS - 1 do
   local outbox = base .. 'o:' .. shard
   local many = redis.call('SCARD', outbox)
+  local posted = tonumber(redis.call('HGET', base .. 'posted', shard) or 0)
+  if posted > many then
+    record_discrepancy('outbox ' .. shard, digits(posted), many)
+  end
+  if posted ~= many then
+    redis.call('HSET', base .. 'posted', shard, many)
+  end
   if many > 0 then
     reply[#reply + 1] = shard
     reply[#reply + 1] = many <= most and 1 or 0
