@@ -16,6 +16,7 @@ from snapbid.campaigns import suspensions
 Document = dict[str, Any]
 BIDS = "/api/v1/openrtb2"
 QUICK = ("--no-reconcile", "--warmup", "0s", "--requests", "200")
+BIDLESS = ("--objective", "bid-rate=0%")
 
 
 @pytest.fixture
@@ -169,7 +170,7 @@ def test_a_run_is_aborted_on_an_objective(load: Any) -> None:
 def test_a_run_that_holds_is_not_aborted(load: Any) -> None:
     with StubBidder(lambda _: NO_CONTENT).running() as stub:
         status, result, output = load(
-            stub.url, *QUICK, "--rate", "100", "--duration", "3s", "--timeout", "10s",
+            stub.url, *QUICK, *BIDLESS, "--rate", "100", "--duration", "3s", "--timeout", "10s",
             "--objective", "errors=0%", "--abort-on", "errors=0%", "--abort-on", "p99=30s",
         )  # fmt: skip
     assert status == 0, output
@@ -211,8 +212,8 @@ def test_a_scenario_runs_its_phases(load: Any, tmp_path: Path) -> None:
     (tmp_path / "scenario.toml").write_text(SCENARIO)
     with StubBidder(answer).running() as stub:
         status, result, output = load(
-            stub.url, *QUICK, "--scenario", str(tmp_path / "scenario.toml"), "--arrivals", "even",
-            "--timeout", "10s", "--objective", "errors=0%",
+            stub.url, *QUICK, *BIDLESS, "--scenario", str(tmp_path / "scenario.toml"),
+            "--arrivals", "even", "--timeout", "10s", "--objective", "errors=0%",
         )  # fmt: skip
     assert status == 0, output
     calm, rise, odd = result["phases"]
@@ -350,7 +351,7 @@ def test_the_capacity_is_not_above_what_the_server_can_do(load: Any) -> None:
     """It serves one request at a time, 10 ms each: 100 a second and no more."""
     with StubBidder(service_s=0.01).running() as stub:
         status, result, output = load(
-            stub.url, *QUICK, "--find-capacity", "--rate", "20", "--duration", "2s",
+            stub.url, *QUICK, *BIDLESS, "--find-capacity", "--rate", "20", "--duration", "2s",
             "--objective", "p99=700ms", "--objective", "errors=0%", "--timeout", "10s",
         )  # fmt: skip
     trials = [phase for phase in result["phases"] if phase["measured"]]
@@ -358,7 +359,78 @@ def test_the_capacity_is_not_above_what_the_server_can_do(load: Any) -> None:
     assert result["capacity"] == max(trial["rate"] for trial in trials if trial["held"])
     assert min(trial["rate"] for trial in trials if not trial["held"]) > 100 / 2
     assert f"capacity: {result['capacity']:.0f} requests a second" in output
+    assert "raise --connections" not in output
     assert status == 0
+
+
+def test_answers_after_the_phase_do_not_raise_its_throughput(load: Any) -> None:
+    """The server answers 100 a second, and has most of the phase's requests left at its end."""
+    with StubBidder(service_s=0.01).running() as stub:
+        _, result, _ = load(
+            stub.url, *QUICK, "--rate", "400", "--duration", "1s", "--timeout", "10s",
+            "--arrivals", "even",
+        )  # fmt: skip
+    phase = measured(result)
+    assert phase["answered"] == 400
+    assert phase["completed_per_s"] <= 101
+
+
+def test_the_wait_for_a_connection_is_named(load: Any) -> None:
+    """The server takes any rate; two connections at 100 ms an answer carry 20 a second."""
+    with StubBidder(delay_s=0.1).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, *BIDLESS, "--rate", "60", "--duration", "1s", "--connections", "2",
+            "--timeout", "20s", "--arrivals", "even", "--objective", "p99=500ms",
+        )  # fmt: skip
+    client = measured(result)["client"]
+    assert client["pool_full"]
+    assert client["connection_wait_p99_ms"] > 1000
+    assert "all connections were busy" in client["why"] or client["limited"]
+    assert output.splitlines()[-1].endswith(client["why"])
+    assert status == 1
+
+
+def test_a_run_without_a_bid_fails(load: Any) -> None:
+    """Unless `bid-rate` says that this is right: 204 meets every other objective."""
+    with StubBidder(lambda _: NO_CONTENT).running() as stub:
+        run = (stub.url, *QUICK, "--rate", "50", "--duration", "1s", "--timeout", "10s")
+        errors = ("--objective", "errors=0%")
+        status, _, output = load(*run, *errors)
+        assert load(*run, *errors, *BIDLESS)[0] == 0
+    assert status == 1
+    assert output.splitlines()[-1].startswith(
+        "FAILED: objective missed in load at 50/s: at least one bid, since no bid-rate is given"
+        " (found 0)"
+    ), output
+
+
+def test_faulty_requests_need_no_bid(load: Any, tmp_path: Path) -> None:
+    faulty = f"{PHASE.replace('rate = 1', 'rate = 50')}\nfaults = {{malformed = 1.0}}"
+    (tmp_path / "scenario.toml").write_text(faulty)
+    with StubBidder(bid).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, "--scenario", str(tmp_path / "scenario.toml"), "--timeout", "10s",
+            "--objective", "errors=0%",
+        )  # fmt: skip
+    assert status == 0, output
+    assert measured(result)["kinds"].keys() == {"refused"}
+
+
+def test_the_bid_rate_to_keep_is_of_a_phase_that_held(load: Any, plain: tuple[str, ...]) -> None:
+    """The first step fails without a bid, which would allow all later ones to have none."""
+    numbers = iter(range(10_000))
+
+    def answer(request: Document) -> bytes:
+        step = next(numbers) // 50
+        return (with_body(500, b"oops"), bid(request), NO_CONTENT)[step]
+
+    with StubBidder(answer).running() as stub:
+        _, result, _ = load(
+            stub.url, *QUICK, *plain, "--steps", "50,50,50", "--duration", "1s", "--timeout", "10s",
+            "--arrivals", "even", "--objective", "errors=0%",
+        )  # fmt: skip
+    assert [phase["held"] for phase in result["phases"]] == [False, True, False]
+    assert "bid-rate=90% (90% of step 2's)" in result["phases"][2]["missed"]
 
 
 def test_a_bidder_that_sheds_load_has_no_capacity_for_it(load: Any, plain: tuple[str, ...]) -> None:
@@ -444,7 +516,7 @@ def test_a_recording_is_replayed_as_it_is(load: Any, tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
     file.write_text(f"{json.dumps(recorded)}\n\n{json.dumps(requests[1])}")
     replay = (*QUICK, "--replay", str(file), "--rate", "20", "--duration", "1s", "--arrivals",
-              "even", "--timeout", "10s", "--objective", "errors=0%")  # fmt: skip
+              "even", "--timeout", "10s", "--objective", "errors=0%", *BIDLESS)  # fmt: skip
     with StubBidder(answer).running() as stub:
         assert load(stub.url, *replay)[0] == 0
         assert set(stub.targets) == {f"{BIDS}/recorded/bid", f"{BIDS}/acme/bid"}

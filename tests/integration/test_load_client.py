@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -110,6 +112,21 @@ async def test_a_body_without_a_length_ends_with_the_connection(version: bytes, 
 async def test_a_body_shorter_than_its_length_is_lost() -> None:
     answer = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}"
     assert await ask(answer, 1, closes=True) == (None, 2)
+
+
+async def test_a_call_knows_how_long_it_waited_for_a_connection() -> None:
+    client = LoadClient("127.0.0.1", 0, 1, patience_s=5.0)
+    sent = list[Call]()
+    connection: Any = SimpleNamespace(send=sent.append, transport=Mock(is_closing=lambda: False))
+    calls = [Call(REQUEST, due, Mock(), None) for due in (1.0, 2.0, 3.0)]
+    client.release(connection, 0.0)
+    for call in calls:
+        client.submit(call)
+    client.release(connection, 4.5)
+    client.sweep(9.0)
+    assert sent == calls[:2]
+    assert [call.waited_s for call in calls] == [0.0, 2.5, 6.0]
+    assert [call.listener.dropped.called for call in calls] == [False, False, True]  # type: ignore
 
 
 async def test_a_connection_that_the_server_closes_is_replaced() -> None:

@@ -17,6 +17,7 @@ from support.stub_bidder import StubBidder, bid
 from snapbid.loadtest import joining
 from snapbid.loadtest.accounts import Account
 from snapbid.loadtest.auctions import BID_PATH
+from snapbid.loadtest.client import Call
 from snapbid.loadtest.event_sender import BatchCounts
 from snapbid.loadtest.generator import PhaseCounts, RunCounts
 from snapbid.loadtest.measure import ClockReading
@@ -160,15 +161,17 @@ SOME_OPTIONS = Options(
 
 
 def test_counts_of_several_generators_add_up() -> None:
-    one, other = (Tally(start=start, timeout_s=1.0) for start in (0.0, 100.0))
+    one, other = (Tally(start=at, until=at + 2.0, timeout_s=1.0) for at in (0.0, 100.0))
     for tally, due, kind in ((one, 0.5, "bid"), (other, 100.5, "bid"), (other, 102.0, "no bid")):
         tally.offer(due, due)
-        tally.end(due, due + 0.01 * (due - tally.start), kind)
+        call: Any = Call(b"", due, None, None)  # type: ignore[arg-type]
+        tally.end(call, due + 0.01 * (due - tally.start), kind)
     counts = PhaseCounts(one, ClockReading(3.0, 1.0, 0.0), 3.0)
     counts += PhaseCounts(other, ClockReading(3.0, 2.0, 0.5), 2.5)
     assert (counts.tally.kinds, counts.tally.offered) == ({"bid": 2, "no bid": 1}, 3)
     assert [second.offered for second in counts.tally.seconds] == [2, 0, 1]
-    assert counts.tally.histogram.count == 3
+    assert counts.tally.histogram.count == counts.tally.wait.count == 3
+    assert (counts.tally.answered, counts.tally.answered_in_phase) == (3, 2)
     assert (counts.clocks.processor_s, counts.seconds) == (2.0, 2.5)
 
     whole = RunCounts({"acme": Account(bids=1)}, NoticeCounts(), BatchCounts(sent=1))

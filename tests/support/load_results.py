@@ -2,7 +2,10 @@
 
 from typing import Any
 
-CLIENT = {"cpu_percent": 2.0, "waited_percent": 0.0, "lag_p99_ms": 0.1, "limited": False, "why": ""}
+CLIENT = {
+    "cpu_percent": 2.0, "waited_percent": 0.0, "lag_p99_ms": 0.1, "connection_wait_p99_ms": 0.0,
+    "limited": False, "pool_full": False, "why": "",
+}  # fmt: skip
 
 
 def phase(name: str, p99: float, **more: Any) -> dict[str, Any]:

@@ -54,7 +54,8 @@ class StubBidder:
     """Answers bid requests with `answer`; everything else with an empty 200.
 
     At request `stall_from` it stops answering for `stall_s` seconds, once. With `service_s`,
-    requests are served in sequence, each for that long.
+    requests are served in sequence, each for that long; with `delay_s`, each takes that long beside
+    the others.
     """
 
     def __init__(
@@ -64,11 +65,13 @@ class StubBidder:
         stall_from: int = -1,
         stall_s: float = 0.0,
         service_s: float = 0.0,
+        delay_s: float = 0.0,
     ) -> None:
         self._answer = answer
         self._stall_from = stall_from
         self._stall_s = stall_s
         self._service_s = service_s
+        self._delay_s = delay_s
         self._open_at = 0.0
         self.asked: Counter[str] = Counter()
         self.targets: list[str] = []
@@ -102,7 +105,7 @@ class StubBidder:
         if self.asked["bid"] == self._stall_from:
             self._open_at = now + self._stall_s
         self._open_at = max(self._open_at, now) + self._service_s
-        await asyncio.sleep(self._open_at - now)
+        await asyncio.sleep(self._open_at - now + self._delay_s)
         try:
             request = json.loads(body)
         except ValueError:

@@ -21,7 +21,7 @@ from snapbid.reference import rates
 
 
 def phase_result(phase: Phase, held: bool, limited: bool = False) -> PhaseResult:
-    client = ClientFigures(10.0, 0.0, 0.1, limited, "")
+    client = ClientFigures(10.0, 0.0, 0.1, 0.0, limited, pool_full=False, why="")
     return PhaseResult(
         phase.name, phase.measured, phase.seconds, phase.rate, 10, 10, 0, 1.0, 50.0, 0.0,
         {}, {"p99": 5.0}, [], [], [], client, held, "",
@@ -131,10 +131,13 @@ def test_objectives() -> None:
 
 def test_the_bid_rate_shows_shed_load() -> None:
     first = phase_result(Phase("step 1", 1, 1), held=True)
-    steady = objectives.steady([objectives.parse("p99=10ms")], first)
-    assert steady is not None
+    given = objectives.complete([objectives.parse("p99=10ms")])
+    assert given[1:] == [objectives.SOME_BID]
+    latency, steady = objectives.steady(given, first)
+    assert latency == given[0]
     assert steady[:2] == ("bid-rate", 45.0)
-    assert objectives.steady([objectives.parse("bid-rate=1%")], first) is None
+    own = [objectives.parse("bid-rate=1%")]
+    assert objectives.steady(objectives.complete(own), first) == own
 
 
 # -- plans ---------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class BidSender:
         self._client.submit(faulty or Call(wire, due, self, context))
 
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
-        self.tally.end(call.due, now, self._judge(call, status, body, now))
+        self.tally.end(call, now, self._judge(call, status, body, now))
 
     def _judge(self, call: Call, status: int, body: bytes, now: float) -> str:
         """Check an answer; return the kind under which its request counts."""
@@ -75,10 +75,10 @@ class BidSender:
         return broken
 
     def dropped(self, call: Call, now: float) -> None:
-        self.tally.end(call.due, now, DROPPED)
+        self.tally.end(call, now, DROPPED)
 
     def lost(self, call: Call, now: float) -> None:
         auction: Auction = call.context[0]
         if auction.counts:
             self._accounts[auction.ssp].maybe_bids += 1
-        self.tally.end(call.due, now, LOST)
+        self.tally.end(call, now, LOST)

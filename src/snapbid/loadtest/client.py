@@ -45,10 +45,11 @@ class Call:
     """A request, the listener to notify when it ends, and that listener's own `context`.
 
     `due` is the scheduled time (perf_counter) of the request, or of its second half once the first
-    half is sent.
+    half is sent. `waited_s` is how long after it the call got a connection, or was dropped; 0 if a
+    connection was free.
     """
 
-    __slots__ = ("context", "due", "listener", "manner", "wire")
+    __slots__ = ("context", "due", "listener", "manner", "waited_s", "wire")
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Call:
         self.listener = listener
         self.context = context
         self.manner = manner
+        self.waited_s = 0.0
 
 
 class ClientConnection(asyncio.Protocol):
@@ -251,14 +253,18 @@ class LoadClient:
 
     def release(self, connection: ClientConnection, now: float) -> None:
         """Give a free connection to the next waiting call."""
-        waiting = self._waiting
-        while waiting:
-            call = waiting.popleft()
-            if now - call.due <= self._patience_s:
+        while self._waiting:
+            call = self._next_waiting(now)
+            if call.waited_s <= self._patience_s:
                 connection.send(call)
                 return
             call.listener.dropped(call, now)
         self._idle.append(connection)
+
+    def _next_waiting(self, now: float) -> Call:
+        call = self._waiting.popleft()
+        call.waited_s = now - call.due
+        return call
 
     def ended(self, connection: ClientConnection) -> None:
         """Replace a connection that has ended."""
@@ -282,7 +288,7 @@ class LoadClient:
         """Drop calls that have waited too long, and give up on overdue answers."""
         waiting = self._waiting
         while waiting and now - waiting[0].due > self._patience_s:
-            call = waiting.popleft()
+            call = self._next_waiting(now)
             call.listener.dropped(call, now)
         for connection in list(self._all):
             current = connection.call

@@ -16,7 +16,7 @@ NO_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 RUN: Final = "run"  # the class of cases that belong to no phase
 PHASE_GAUGES: Final[tuple[tuple[str, str, Callable[[PhaseResult], float]], ...]] = (
     ("rate", "Requests offered per second.", lambda phase: phase.rate),
-    ("completed_rate", "Requests answered per second.", lambda phase: phase.completed_per_s),
+    ("completed_rate", "Answers within the phase per second.", lambda phase: phase.completed_per_s),
     ("errors_share", "Share without a valid answer in time.", lambda p: p.error_percent / 100),
     ("bids_share", "Share of bids among valid answers.", lambda p: p.bid_percent / 100),
 )

@@ -73,13 +73,13 @@ class MalformedListener:
         if status != 400:
             detail = body[:SHOWN_BODY].decode(errors="replace")
             self._tally.fail(BrokenRule(f"status {status} for a malformed request", detail))
-        self._tally.end(call.due, now, REFUSED if status == 400 else WRONG)
+        self._tally.end(call, now, REFUSED if status == 400 else WRONG)
 
     def dropped(self, call: Call, now: float) -> None:
-        self._tally.end(call.due, now, DROPPED)
+        self._tally.end(call, now, DROPPED)
 
     def lost(self, call: Call, now: float) -> None:
-        self._tally.end(call.due, now, LOST)
+        self._tally.end(call, now, LOST)
 
 
 class HungUpListener(MalformedListener):
@@ -99,4 +99,4 @@ class SlowListener:
 
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
         kind = self._judge(call, status, body, now)
-        self._tally.end(call.due, now, SLOW if kind in (BID, NO_BID) else kind)
+        self._tally.end(call, now, SLOW if kind in (BID, NO_BID) else kind)

@@ -132,7 +132,8 @@ class Generator:
         """
         start = perf_counter() + SWEEP_S + 0.01  # by then the pacer has ticked again
         before = ClockReading.read()
-        tally = Tally(start=start, timeout_s=self._options.timeout_s)
+        until = start + phase.seconds
+        tally = Tally(start=start, until=until, timeout_s=self._options.timeout_s)
         self._bids = BidSender(
             self._client,
             self._sources[phase.mix],
@@ -155,12 +156,11 @@ class Generator:
         if self._batches is not None:
             self._batches.due = float("inf")
         clocks = ClockReading.read().since(before)
-        seconds = phase.seconds
         if self.stopped:
-            seconds = min(seconds, perf_counter() - start)
+            tally.until = min(until, perf_counter())
         while tally.pending:
             await asyncio.sleep(SWEEP_S / 5)
-        return PhaseCounts(tally, clocks, seconds)
+        return PhaseCounts(tally, clocks, tally.until - start)
 
     async def settle(self) -> RunCounts:
         """Wait until all notices and batches are answered; some are due after the last phase."""

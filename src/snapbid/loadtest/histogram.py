@@ -45,16 +45,22 @@ class LatencyHistogram(Struct):
         """Return a percentile of the values, in ms; 0 if there are no values."""
         return self.percentiles([percent])[0]
 
+    def latencies_ms(self) -> dict[str, float]:
+        """Return latencies in ms by percentile, and the maximum."""
+        names = (f"p{percent:g}" for percent in PERCENTILES)
+        by_percentile = dict(zip(names, self.percentiles(PERCENTILES), strict=True))
+        return by_percentile | {"max": self.max_us / 1000}
+
     def percentiles(self, percents: Iterable[float]) -> list[float]:
         """Return several percentiles, in ms, in one pass; `percents` must be in ascending order."""
         values: list[float] = []
-        buckets = iter(sorted(self.buckets.items()))
+        buckets = iter(sorted(self.buckets))
         bucket, seen = -1, 0
         for percent in percents:
             wanted = max(1, -int(-self.count * percent // 100)) if self.count else 0
             while seen < wanted:
-                bucket, count = next(buckets)
-                seen += count
+                bucket = next(buckets)
+                seen += self.buckets[bucket]
             values.append(min(_upper_us(bucket), self.max_us) / 1000 if self.count else 0.0)
         return values
 
@@ -63,11 +69,3 @@ def _upper_us(bucket: int) -> int:
     """Return the highest value of a bucket."""
     shift = max(0, (bucket >> (_DIGITS - 1)) - 1)
     return ((bucket - (shift << (_DIGITS - 1)) + 1) << shift) - 1 if shift else bucket
-
-
-def merged(histograms: Iterable[LatencyHistogram]) -> LatencyHistogram:
-    """Merge several histograms into one."""
-    total = LatencyHistogram()
-    for histogram in histograms:
-        total.add(histogram)
-    return total

@@ -5,10 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
-
-from snapbid.loadtest.histogram import PERCENTILES, LatencyHistogram
-from snapbid.loadtest.objectives import Objective
+from snapbid.loadtest.objectives import Objective, judge
 from snapbid.loadtest.plan import Phase
 from snapbid.loadtest.result import (
     BrokenRuleCount,
@@ -17,10 +14,10 @@ from snapbid.loadtest.result import (
     PhaseResult,
     SeriesPoint,
 )
-from snapbid.loadtest.tally import BID, DROPPED, HUNG_UP, LOST, NO_BID, Tally
+from snapbid.loadtest.tally import DROPPED, Tally
 
 # The client was the bottleneck if it used BUSY_PERCENT of its core, or if it sent late by at least
-# LATE_MS and LATE_SHARE of the measured p99.
+# LATE_MS and LATE_SHARE of the measured p99. The same bounds tell whether connections were short.
 BUSY_PERCENT: Final = 90.0
 LATE_MS: Final = 5.0
 LATE_SHARE: Final = 0.1
@@ -54,50 +51,35 @@ def _waited_s() -> float:
         return 0.0
 
 
-def latencies(histogram: LatencyHistogram) -> dict[str, float]:
-    """Return latencies in ms by percentile, and the maximum."""
-    names = (f"p{percent:g}" for percent in PERCENTILES)
-    by_percentile = dict(zip(names, histogram.percentiles(PERCENTILES), strict=True))
-    return by_percentile | {"max": histogram.max_us / 1000}
-
-
 def result(
     phase: Phase, tally: Tally, clocks: ClockReading, objectives: Sequence[Objective]
 ) -> tuple[PhaseResult, list[ObjectiveResult]]:
     """Return the phase's result and, if the phase is measured, the results of its objectives."""
-    histogram = tally.histogram
-    valid = tally.kinds[BID] + tally.kinds[NO_BID]
-    answered = tally.done - sum(tally.kinds[kind] for kind in (DROPPED, LOST, HUNG_UP))
+    judged, missed = judge(objectives, phase.name, tally) if phase.measured else ([], "")
     figures = PhaseResult(
         name=phase.name,
         measured=phase.measured,
         seconds=round(phase.seconds, 3),
         rate=phase.rate,
         offered=tally.offered,
-        answered=answered,
+        answered=tally.answered,
         dropped=tally.kinds[DROPPED],
-        completed_per_s=round(answered / max(clocks.seconds, 1e-9), 1),
-        bid_percent=round(100 * tally.kinds[BID] / max(1, valid), 3),
-        error_percent=round(100 * tally.bad / max(1, tally.offered), 4),
+        completed_per_s=round(tally.answered_in_phase / max(phase.seconds, 1e-9), 1),
+        bid_percent=round(tally.bid_percent, 3),
+        error_percent=round(tally.error_percent, 4),
         kinds=dict(tally.kinds.most_common()),
-        latency_ms=latencies(histogram),
-        curve=list(zip(CURVE, histogram.percentiles(CURVE), strict=True)),
+        latency_ms=tally.histogram.latencies_ms(),
+        curve=list(zip(CURVE, tally.histogram.percentiles(CURVE), strict=True)),
         failures=[
             BrokenRuleCount(rule, count, tally.examples[rule])
             for rule, count in tally.failures.most_common()
         ],
         series=_series(tally),
-        client=_client(tally, clocks, histogram.percentile(99.0)),
-        held=True,
-        missed="",
+        client=_client(tally, clocks),
+        held=not missed,
+        missed=missed,
     )
-    if not phase.measured:
-        return figures, []
-    judged = [objective.judge(figures) for objective in objectives]
-    missed = "; ".join(
-        f"{outcome.objective} (found {outcome.value:g})" for outcome in judged if not outcome.met
-    )
-    return replace(figures, held=not missed, missed=missed), judged
+    return figures, judged
 
 
 def _series(tally: Tally) -> list[SeriesPoint]:
@@ -108,13 +90,25 @@ def _series(tally: Tally) -> list[SeriesPoint]:
     return points
 
 
-def _client(tally: Tally, clocks: ClockReading, p99_ms: float) -> ClientFigures:
+def _client(tally: Tally, clocks: ClockReading) -> ClientFigures:
     percent = 100 * clocks.processor_s / max(clocks.seconds, 1e-9)
-    lag_ms = tally.lag.percentile(99.0)
+    waited = 100 * clocks.waited_s / max(clocks.seconds, 1e-9)
+    lag_ms, wait_ms = tally.lag.percentile(99.0), tally.wait.percentile(99.0)
+    matters_ms = max(LATE_MS, LATE_SHARE * tally.histogram.percentile(99.0))
+    late, pool_full = lag_ms >= matters_ms, wait_ms >= matters_ms
     why = ""
     if percent >= BUSY_PERCENT:
         why = "the client itself was the bottleneck: the server may sustain more"
-    elif lag_ms >= max(LATE_MS, LATE_SHARE * p99_ms):
+    elif late:
         why = "the client itself sent late, waiting for a processor: latencies include that"
-    waited = 100 * clocks.waited_s / max(clocks.seconds, 1e-9)
-    return ClientFigures(round(percent, 1), round(waited, 1), round(lag_ms, 3), bool(why), why)
+    elif pool_full:
+        why = "all connections were busy: latencies include the wait for one"
+    return ClientFigures(
+        cpu_percent=round(percent, 1),
+        waited_percent=round(waited, 1),
+        lag_p99_ms=round(lag_ms, 3),
+        connection_wait_p99_ms=round(wait_ms, 3),
+        limited=late or percent >= BUSY_PERCENT,
+        pool_full=pool_full,
+        why=why,
+    )

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from snapbid.loadtest.result import ObjectiveResult, PhaseResult
+from snapbid.loadtest.tally import BID, DROPPED, Tally
 
 DEFAULTS: Final = ("p99=100ms", "errors=0.1%")
-STEADY: Final = 0.9  # of the first phase's bid rate
+STEADY: Final = 0.9  # of the bid rate of the first phase that held
+_MINIMA: Final = ("bids", "bid-rate")
 _UNITS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 _LATENCY: Final = re.compile(r"(p50|p90|p99|p99\.9|p99\.99|max)=([0-9.]+)(us|ms|s)", re.ASCII)
 _SHARE: Final = re.compile(r"(errors|dropped|bid-rate)=([0-9.]+)%", re.ASCII)
@@ -18,16 +20,25 @@ RULE: Final = (
 
 
 class Objective(NamedTuple):
-    """A bound: a maximum in ms or percent, or for the bid rate a minimum in percent."""
+    """A bound: a maximum in ms or percent, or a minimum for bids, as a number or in percent.
+
+    A minimum does not apply where all requests are faulty on purpose.
+    """
 
     name: str
     bound: float
     text: str
 
-    def judge(self, result: PhaseResult) -> ObjectiveResult:
-        value = _value(self.name, result)
-        met = value >= self.bound if self.name == "bid-rate" else value <= self.bound
-        return ObjectiveResult(self.text, round(value, 4), met and result.offered > 0, result.name)
+    def judge(self, phase: str, tally: Tally) -> ObjectiveResult:
+        value = _value(self.name, tally)
+        if self.name in _MINIMA:
+            met = value >= self.bound or not tally.intact
+        else:
+            met = value <= self.bound
+        return ObjectiveResult(self.text, round(value, 4), met and tally.offered > 0, phase)
+
+
+SOME_BID: Final = Objective("bids", 1, "at least one bid, since no bid-rate is given")
 
 
 def parse(text: str) -> Objective:
@@ -45,23 +56,42 @@ def parse(text: str) -> Objective:
     raise ValueError(f"{RULE}, found {text!r}")
 
 
-def steady(objectives: Sequence[Objective], first: PhaseResult) -> Objective | None:
-    """Return an objective that requires later phases to stay near the first phase's bid rate.
+def complete(objectives: Sequence[Objective]) -> list[Objective]:
+    """Return the objectives, with `SOME_BID` if they do not bound the bid rate.
 
-    None if the objectives already bound the bid rate. A bidder that sheds load answers 204 in time,
-    which no other objective detects.
+    A bidder that answers nothing but 204 meets every other objective.
     """
     if any(objective.name == "bid-rate" for objective in objectives):
-        return None
-    bound = round(STEADY * first.bid_percent, 3)
-    return Objective("bid-rate", bound, f"bid-rate={bound:g}% ({STEADY:.0%} of {first.name}'s)")
+        return list(objectives)
+    return [*objectives, SOME_BID]
 
 
-def _value(name: str, result: PhaseResult) -> float:
+def steady(objectives: Sequence[Objective], held: PhaseResult) -> list[Objective]:
+    """Return the objectives, with the bid rate of a phase that held in place of `SOME_BID`.
+
+    A bidder that sheds load answers 204 in time, which no other objective detects.
+    """
+    bound = round(STEADY * held.bid_percent, 3)
+    near = Objective("bid-rate", bound, f"bid-rate={bound:g}% ({STEADY:.0%} of {held.name}'s)")
+    return [near if each == SOME_BID else each for each in objectives]
+
+
+def judge(
+    objectives: Sequence[Objective], phase: str, tally: Tally
+) -> tuple[list[ObjectiveResult], str]:
+    """Judge a phase by its counts; also return the missed objectives in words, "" if none."""
+    judged = [objective.judge(phase, tally) for objective in objectives]
+    missed = (f"{each.objective} (found {each.value:g})" for each in judged if not each.met)
+    return judged, "; ".join(missed)
+
+
+def _value(name: str, tally: Tally) -> float:
     if name == "errors":
-        return result.error_percent
+        return tally.error_percent
     if name == "dropped":
-        return 100 * result.kinds.get("dropped", 0) / max(1, result.offered)
+        return 100 * tally.kinds[DROPPED] / max(1, tally.offered)
     if name == "bid-rate":
-        return result.bid_percent
-    return result.latency_ms[name]
+        return tally.bid_percent
+    if name == "bids":
+        return tally.kinds[BID]
+    return tally.histogram.latencies_ms()[name]

@@ -63,13 +63,15 @@ def _head(result: LoadResult) -> Iterator[str]:
             f'<p class="verdict"><b>Capacity</b> {number(result.capacity)} requests a second '
             f"meet the objectives. {escape(result.capacity_note)}</p>"
         )
-    for phase in result.phases:
-        if phase.measured and phase.client.limited:
+    for phase in _measured(result):
+        searching = result.capacity is not None  # its note tells if connections were short
+        if phase.client.limited or (phase.client.pool_full and not searching):
             yield (
                 f'<p class="verdict warn"><b>{escape(phase.name)}</b> {escape(phase.client.why)} '
                 f"({number(phase.client.cpu_percent)}% of a core, waiting for it "
                 f"{number(phase.client.waited_percent)}% of the time, sent late by "
-                f"{number(phase.client.lag_p99_ms)} ms at p99)</p>"
+                f"{number(phase.client.lag_p99_ms)} ms and waited "
+                f"{number(phase.client.connection_wait_p99_ms)} ms for a connection at p99)</p>"
             )
     yield "</header>"
 

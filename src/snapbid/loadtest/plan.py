@@ -14,6 +14,7 @@ from snapbid.loadtest.result import PhaseResult
 PRECISION: Final = 0.05  # of the capacity, relative
 GROWTH: Final = 2.0
 MAX_TRIALS: Final = 14
+FULL: Final = 2 / 3  # of the connections
 
 
 class Phase(NamedTuple):
@@ -74,6 +75,24 @@ def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: 
             return
         else:
             rate = sqrt(held * missed)
+
+
+def pool_note(trials: list[PhaseResult], connections: int) -> str:
+    """Say so if the number of connections set the upper end of a search; "" if the server did.
+
+    Any overload fills the connections in the end. They are the limit if the lowest rate that missed
+    needs `FULL` of them even while answers take no longer than in the quickest trial that held
+    (Little's law): a server that is the limit itself takes longer than that.
+    """
+    held = [trial for trial in trials if trial.held]
+    missed = [trial for trial in trials if not trial.held]
+    if not (held and missed):
+        return ""
+    lowest = min(missed, key=lambda trial: trial.rate)
+    answer_s = min(trial.latency_ms["p50"] for trial in held) / 1000
+    if lowest.client.pool_full and lowest.rate * answer_s >= FULL * connections:
+        return f"at {lowest.rate:g}/s all {connections} connections were busy: raise --connections"
+    return ""
 
 
 def given(phases: list[Phase]) -> Plan:

@@ -4,13 +4,15 @@ from msgspec import Struct, field
 
 
 class ClientFigures(Struct, frozen=True):
-    """How busy the client was in a phase, and how late it sent requests."""
+    """How busy the client was in a phase, and how late it sent requests; times in ms."""
 
     cpu_percent: float  # of a core
     waited_percent: float  # of the time: ready to run, but without a processor
     lag_p99_ms: float
+    connection_wait_p99_ms: float  # until a connection was free
     limited: bool  # whether the client was the bottleneck
-    why: str  # in words, or empty
+    pool_full: bool  # whether requests waited for a connection, long enough to matter
+    why: str  # either of them in words, or empty
 
 
 class BrokenRuleCount(Struct, frozen=True):
@@ -44,7 +46,7 @@ class PhaseResult(Struct, frozen=True):
     offered: int
     answered: int  # also late
     dropped: int
-    completed_per_s: float
+    completed_per_s: float  # answered before the phase ended, per second of it
     bid_percent: float  # of the valid answers in time
     error_percent: float  # of all offered
     kinds: dict[str, int]

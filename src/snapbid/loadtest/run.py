@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from snapbid.base.version import version
-from snapbid.loadtest import joining, measure, plan, reports, traffic
+from snapbid.loadtest import joining, measure, objectives, plan, reports, traffic
 from snapbid.loadtest.accounts import by_canonical
 from snapbid.loadtest.auctions import DEFAULT_SSP, Auction, prepare, read_corpus, read_recording
 from snapbid.loadtest.client import GIVE_UP_S
@@ -15,7 +15,6 @@ from snapbid.loadtest.event_sender import BatchCounts
 from snapbid.loadtest.generator import SIDE_CONNECTIONS, Generator, RunCounts
 from snapbid.loadtest.joining import JoinedGenerator
 from snapbid.loadtest.notice_sender import NoticeCounts
-from snapbid.loadtest.objectives import steady
 from snapbid.loadtest.options import Mix, Options
 from snapbid.loadtest.plan import Phase, Plan
 from snapbid.loadtest.result import (
@@ -94,7 +93,7 @@ class LoadRun:
         self._progress = progress
         self._generator = Generator(options.share(0, 1 + len(joined)), auctions)
         self._joined = joined
-        self._objectives = list(options.objectives)
+        self._objectives = objectives.complete(options.objectives)
         self._outcomes: list[ObjectiveResult] = []
         self._judged_s = 0  # the second of the phase in which `--abort-on` was last checked
         self._aborted = ""
@@ -155,21 +154,16 @@ class LoadRun:
         results: list[PhaseResult] = []
         phase = next(phases)
         while not self._generator.stopped:
-            results.append(await self._phase(phase))
-            self._progress.ended(results[-1])
-            self._hold_to_first(results)
+            result = await self._phase(phase)
+            results.append(result)
+            self._progress.ended(result)
+            if result.measured and result.held and result.bid_percent:
+                self._objectives = objectives.steady(self._objectives, result)
             try:
-                phase = phases.send(results[-1])
+                phase = phases.send(result)
             except StopIteration:
                 break
         return results
-
-    def _hold_to_first(self, results: list[PhaseResult]) -> None:
-        """After the first measured phase, require later phases to stay near its bid rate."""
-        if results[-1].measured and sum(phase.measured for phase in results) == 1:
-            bid_rate = steady(self._objectives, results[-1])
-            if bid_rate is not None:
-                self._objectives.append(bid_rate)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
         """Run a phase on all generators, each at its share of the rate."""
@@ -195,10 +189,9 @@ class LoadRun:
         """End the run if this generator's completed requests miss an objective of `--abort-on`."""
         if not (self._options.abort_on and phase.measured) or tally.done < LEAST:
             return
-        clocks = measure.ClockReading(elapsed_s, 0.0, 0.0)  # no objective looks at them
-        so_far, _ = measure.result(phase, tally, clocks, self._options.abort_on)
-        if not so_far.held:
-            self._aborted = f"aborted in {phase.name} after {elapsed_s:.0f} s: {so_far.missed}"
+        _, missed = objectives.judge(self._options.abort_on, phase.name, tally)
+        if missed:
+            self._aborted = f"aborted in {phase.name} after {elapsed_s:.0f} s: {missed}"
             self._stop()
 
     # -- the result ------------------------------------------------------------------------------
@@ -243,14 +236,15 @@ class LoadRun:
             return "the run held at --max-rate: the capacity may be higher"
         if not last.held and last.client.limited:
             return f"at {last.rate:g}/s {last.client.why}"
-        return ""
+        connections = self._options.connections * (1 + len(self._joined))
+        return plan.pool_note([phase for phase in phases if phase.measured], connections)
 
 
 def _notice_figures(counts: NoticeCounts, authority: str) -> NoticeFigures:
     return NoticeFigures(
         dict(counts.fired),
         dict(counts.failed),
-        measure.latencies(counts.histogram),
+        counts.histogram.latencies_ms(),
         counts.example,
         counts.elsewhere(authority),
         counts.left_out,
@@ -262,7 +256,7 @@ def _event_figures(counts: BatchCounts) -> EventFigures:
         counts.sent,
         counts.accepted,
         counts.failed,
-        measure.latencies(counts.histogram),
+        counts.histogram.latencies_ms(),
         counts.example,
     )
 

@@ -12,14 +12,17 @@ from typing import Final
 from msgspec import Struct, field
 
 from snapbid.loadtest.check import BrokenRule
-from snapbid.loadtest.histogram import LatencyHistogram, merged
+from snapbid.loadtest.client import Call
+from snapbid.loadtest.histogram import LatencyHistogram
 
 BID, NO_BID = "bid", "no bid"
 REFUSED: Final = "refused"  # a malformed request, refused as expected
 SLOW: Final = "slow"  # a request in two halves, answered normally
 HUNG_UP: Final = "hung up"  # by the client, amid the request
 WRONG, TIMEOUT, LOST, DROPPED = "wrong answer", "timeout", "lost", "dropped"
-VALID: Final = (BID, NO_BID, REFUSED, SLOW, HUNG_UP)
+FAULTY: Final = (REFUSED, SLOW, HUNG_UP)  # on purpose
+VALID: Final = (BID, NO_BID, *FAULTY)
+UNANSWERED: Final = (DROPPED, LOST, HUNG_UP)
 MAX_EXAMPLE: Final = 300  # characters
 
 
@@ -38,41 +41,64 @@ class SecondTally(Struct):
 
 
 class Tally(Struct, kw_only=True):
-    """The counts of a phase that starts at a given perf_counter time."""
+    """The counts of a phase; `start` and `until`, its end, are perf_counter times."""
 
     start: float
+    until: float
     timeout_s: float
     offered: int = 0
     done: int = 0
+    answered_in_phase: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = {}
     seconds: list[SecondTally] = []
+    histogram: LatencyHistogram = field(default_factory=LatencyHistogram)  # of all seconds
     lag: LatencyHistogram = field(default_factory=LatencyHistogram)  # how late the client sent
+    wait: LatencyHistogram = field(default_factory=LatencyHistogram)  # for a free connection
 
     def add(self, other: "Tally") -> None:
         """Add the counts of another generator in the same phase."""
         self.offered += other.offered
         self.done += other.done
+        self.answered_in_phase += other.answered_in_phase
         self.kinds += other.kinds
         self.failures += other.failures
         self.examples = other.examples | self.examples
         for number, second in enumerate(other.seconds):
             self._second(number).add(second)
+        self.histogram.add(other.histogram)
         self.lag.add(other.lag)
+        self.wait.add(other.wait)
 
     @property
     def pending(self) -> int:
         return self.offered - self.done
 
     @property
-    def histogram(self) -> LatencyHistogram:
-        return merged(second.histogram for second in self.seconds)
+    def answered(self) -> int:
+        """The number of requests answered, also late or wrongly."""
+        return self.done - sum(self.kinds[kind] for kind in UNANSWERED)
+
+    @property
+    def intact(self) -> int:
+        """The number of requests that ended, but for those that were faulty on purpose."""
+        return self.done - sum(self.kinds[kind] for kind in FAULTY)
 
     @property
     def bad(self) -> int:
         """The number of requests without a valid answer in time."""
         return self.done - sum(self.kinds[kind] for kind in VALID)
+
+    @property
+    def bid_percent(self) -> float:
+        """The share of bids among the valid answers in time."""
+        return 100 * self.kinds[BID] / max(1, self.kinds[BID] + self.kinds[NO_BID])
+
+    @property
+    def error_percent(self) -> float:
+        """The share of the offered requests without a valid answer in time."""
+        return 100 * self.bad / max(1, self.offered)
 
     def offer(self, due: float, now: float) -> None:
         """Count a request that is due: it is sent now, or waits for a connection."""
@@ -80,14 +106,18 @@ class Tally(Struct, kw_only=True):
         self.lag.record(now - due)
         self._second(due - self.start).offered += 1
 
-    def end(self, due: float, now: float, kind: str) -> None:
+    def end(self, call: Call, now: float, kind: str) -> None:
         """Count how a request ended; an answer after the timeout counts as a timeout."""
-        took = now - due
+        took = now - call.due
         if took > self.timeout_s and kind in (*VALID, WRONG):
             kind = TIMEOUT
         self.done += 1
         self.kinds[kind] += 1
-        second = self._second(due - self.start)
+        if kind not in UNANSWERED and now <= self.until:
+            self.answered_in_phase += 1
+        self.histogram.record(took)
+        self.wait.record(call.waited_s)
+        second = self._second(call.due - self.start)
         second.histogram.record(took)
         if kind not in VALID:
             second.bad += 1

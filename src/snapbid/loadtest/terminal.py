@@ -123,11 +123,11 @@ def _phase(phase: PhaseResult) -> Iterator[str]:
     for failure in phase.failures:
         yield f"  {failure.count} x {failure.rule}, first: {failure.example}"
     client = phase.client
-    limit = f"; {client.why}" if client.limited else ""
+    limit = f"; {client.why}" if client.why else ""
     yield (
         f"  client: {client.cpu_percent:.0f}% of a core, waiting for it "
-        f"{client.waited_percent:.0f}% of the time, sent late by {client.lag_p99_ms:.2f} ms "
-        f"(p99){limit}"
+        f"{client.waited_percent:.0f}% of the time, sent late by {client.lag_p99_ms:.2f} ms, "
+        f"waited {client.connection_wait_p99_ms:.2f} ms for a connection (p99){limit}"
     )
 
 

@@ -49,6 +49,6 @@ def _missed(measured: Sequence[PhaseResult], capacity: float | None) -> str:
         return "" if capacity > 0 else f"no rate met the objectives; {last.rate:g}/s: {last.missed}"
     for phase in measured:
         if not phase.held:
-            late = f"; {phase.client.why}" if phase.client.limited else ""
-            return f"objective missed in {phase.name} at {phase.rate:g}/s: {phase.missed}{late}"
+            why = f"; {phase.client.why}" if phase.client.why else ""
+            return f"objective missed in {phase.name} at {phase.rate:g}/s: {phase.missed}{why}"
     return ""
