@@ -4,23 +4,33 @@ import asyncio
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from time import time
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 import redis
+import redis.asyncio as asyncio_redis
 from support import sending
 from support.commands import invoke, succeed
-from support.ops import ask, bid, data, prepare, samples
+from support.ops import ask, await_catalogs, bid, data, prepare, samples
 from support.processes import eventually
 from support.stack import Stack, draining, execute
 
+from snapbid.base.redis_keys import DRAINS
 from snapbid.base.risks import RiskLog
-from snapbid.base.settings import StoreSettings
+from snapbid.base.settings import Settings, StoreSettings, load
 from snapbid.embedded import Postgres, Redis
-from snapbid.operations.dashboard import watch
+from snapbid.ledger.admin.audits import AuditReport, write_audit
+from snapbid.ledger.admin.drains import DrainReport
+from snapbid.operations.dashboard import gauges, watch
 from snapbid.operations.dashboard.counts import FEW
+from snapbid.operations.dashboard.ledger import NOTHING, SspTraffic, Traffic
+from snapbid.operations.dashboard.snapshot import OpsSnapshot
+from snapbid.operations.dashboard.view import page
 from snapbid.operations.dashboard.watch import OpsPaths, Watch
 from snapbid.warehouse.unavailable import UNAVAILABLE
 
@@ -30,6 +40,7 @@ def served(database: str, start_stack: Callable[..., Stack]) -> Stack:
     """With an SSP and a campaign that has a budget."""
     prepare(database)
     stack = start_stack(SNAPBID_WORKERS="2")
+    await_catalogs(stack, 2)
     assert bid(stack, "first")[0] == 200
     return stack
 
@@ -43,15 +54,24 @@ def test_traffic_is_on_the_page_and_among_the_metrics(served: Stack) -> None:
     for path in ("/rtb/win?id=a0&impId=1", "/rtb/win?id=a0&impId=1", "/rtb/bill?id=a0&impId=1",
                  "/rtb/loss?id=a1&impId=1&nbr=102", "/rtb/win?id=nobody&impId=1"):  # fmt: skip
         assert ask(served, "GET", path)[0] == 200
-    eventually(lambda: data(served)["ssps"][0]["wins_today"] == 1, "the win")
-    seen = data(served)
+    seen: dict[str, Any] = {}
+    wins, losses = Counter(counted=1, duplicate=1, unknown=1), Counter(counted=1)
+
+    def complete() -> bool:
+        seen.update(data(served))
+        (ssp,) = seen["ssps"]
+        return (
+            (ssp["bids_today"], ssp["wins_today"], ssp["imps_today"]) == (21, 1, 1)
+            and match_unless_spooled(seen["notices"].get("win", {}), wins)
+            and match_unless_spooled(seen["notices"].get("loss", {}), losses)
+        )
+
+    eventually(complete, "the bids and notices")
     (ssp,) = seen["ssps"]
-    assert (ssp["bids_today"], ssp["imps_today"], ssp["spend_today"]) == (21, 1, 0.002)
+    assert ssp["spend_today"] == 0.002
     assert (seen["bids_today"], seen["imps_today"], seen["spent_today"]) == (21, 1, 0.002)
     assert ssp["outcomes"]["bid"] >= 20
     assert ssp["outcomes"]["no_campaign"] >= 1
-    assert seen["notices"]["win"] == {"counted": 1, "duplicate": 1, "unknown": 1}
-    assert seen["notices"]["loss"] == {"counted": 1}
     assert (seen["redis"], seen["warehouse"], seen["campaigns"]) == (True, True, 1)
     (whole, *_) = seen["latency"]
     assert whole["step"] == "whole"
@@ -71,6 +91,12 @@ def test_traffic_is_on_the_page_and_among_the_metrics(served: Stack) -> None:
     assert sampled["snapbid_campaign_held_usd"][day[:1]] > 0
     assert sampled["snapbid_budget_state"][(("state", "open"),)] == 1
     assert sampled["snapbid_catalog_campaigns"][()] == 1
+
+
+def match_unless_spooled(outcomes: dict[str, int], wanted: Counter[str]) -> bool:
+    """Whether notices had the wanted outcomes, each unless a busy machine has spooled it."""
+    missing, more = wanted - Counter(outcomes), Counter(outcomes) - wanted
+    return more == Counter(spooled=missing.total())
 
 
 def test_the_status_in_a_terminal(served: Stack) -> None:
@@ -189,7 +215,10 @@ def test_without_redis_the_rest_is_shown(
     eventually(lambda: data(stack)["redis"] is False, "its absence to be seen")
     seen = data(stack)
     assert (seen["drain_waiting"], seen["event_queue"]) == (None, None)
-    eventually(lambda: data(stack)["verdict"]["state"] == "not bidding", "the verdict")
+    eventually(
+        lambda: [cause["key"] for cause in data(stack)["verdict"]["causes"]][:1] == ["redis"],
+        "the verdict",
+    )
     own = {name: text for name, text in stack.environ.items() if name.startswith("SNAPBID_")}
     told = invoke(own, "status")
     assert told.returncode == 1
@@ -233,13 +262,36 @@ def test_without_the_warehouse_the_rest_is_shown(
     seen = data(stack)
     assert (seen["ssps_known"], seen["budgets"]) == (None, None)
     assert seen["catalog_checked_s"] is None
-    assert "snapbid_catalog_checked_seconds" not in samples(stack)
+    assert () in samples(stack)["snapbid_catalog_checked_seconds"]  # since the start
     own_postgres.start()
     eventually(lambda: data(stack)["ssps_known"] == 1, "the warehouse to be back")
 
 
 def ask_quietly(stack: Stack) -> bool:
     return stack.get("/ops/data", ops=True)[0] == 200
+
+
+def test_workers_without_a_catalog_are_not_bidding(
+    own_postgres: Postgres, start_stack: Callable[..., Stack]
+) -> None:
+    """The file is there, but they refuse it, and nobody can write another one."""
+    prepare(own_postgres.dsn)
+    stack = start_stack(SNAPBID_DATABASE_URL=own_postgres.dsn)
+    stack.stop()
+    own_postgres.stop()
+    settings = load(stack.environ)
+    settings.catalog_path.write_bytes(b"of another release")
+    stack.launch()
+    eventually(lambda: ask_quietly(stack), "the private port")
+    eventually(lambda: "not ready" in causes(data(stack)), "the verdict")
+    seen = data(stack)["verdict"]
+    assert (seen["state"], seen["causes"][0]["key"]) == ("not bidding", "not ready")
+    assert seen["causes"][0]["text"].endswith(": campaigns")
+    assert samples(stack)["snapbid_ready"] == {(): 0}
+    assert bid(stack, "a")[0] == 204
+    own_postgres.start()
+    eventually(lambda: "not ready" not in causes(data(stack)), "a catalog")
+    assert samples(stack)["snapbid_ready"] == {(): 1}
 
 
 def test_a_spent_budget_is_shown_as_spent(served: Stack, database: str) -> None:
@@ -284,6 +336,34 @@ class Published:
     published_at: float | None = None
     checked_at: float | None = None
     bases: ClassVar[dict[str, int]] = {}
+
+
+def test_a_disk_needs_space_for_the_spools_of_all_workers(tmp_path: Path) -> None:
+    settings = Settings(base_url="", home=tmp_path, workers=3, spool_max_bytes=1_000)
+    assert [disk.needed for disk in watch.find_disks(settings)] == [3_000]
+
+
+def test_sums_include_the_ssps_for_which_the_table_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_nothing(_: Watch) -> None:
+        pass
+
+    monkeypatch.setattr(Watch, "_read_all", read_nothing)
+    settings = StoreSettings(
+        base_url="", home=tmp_path, redis_url="", database_url="", ledger_shards=1
+    )
+    watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
+    watching.start()
+    watching.stop()
+    traffic = SspTraffic(Traffic(7, 5, 2_000_000_000, 3), NOTHING)
+    watching.snapshot = OpsSnapshot(
+        started_at=0.0, ssps={f"ssp-{number}": traffic for number in range(60)}
+    )
+    shown = page(watching)
+    assert (len(shown.ssps), shown.ssps_known) == (50, 60)
+    sums = shown.bids_today, shown.wins_today, shown.imps_today, shown.spent_today
+    assert sums == (60 * 7, 60 * 5, 60 * 3, 60 * 2.0)
 
 
 def test_the_absence_of_the_warehouse_is_seen_between_reads_of_it(
@@ -339,3 +419,40 @@ def test_however_a_connection_to_the_warehouse_ends_it_is_unavailable(
     finally:
         watching.stop()
     assert "without some figures" not in caplog.text
+
+
+async def test_ages_grow_while_nothing_is_read(
+    database: str, fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the catalog and the audit, as a Prometheus alert sees them."""
+    hour = 3600.0
+    settings = StoreSettings(
+        base_url="", home=tmp_path, redis_url=fresh_redis, database_url=database, ledger_shards=1
+    )
+    watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
+
+    def age(name: str) -> float | None:
+        samples = gauges.gauges(watching.snapshot).get(f"snapbid_{name}_seconds")
+        return samples[0][1] if samples else None
+
+    async with asyncio_redis.Redis.from_url(fresh_redis) as client:
+        watching.start()
+        try:
+            assert age("audit_age") is None
+            drain = DrainReport("east", "1", time(), 0.0, [])
+            await client.hset(DRAINS, "east", msgspec.json.encode(drain))
+            await asyncio.to_thread(
+                eventually, lambda: age("audit_age") is not None, "an age without an audit"
+            )
+            monkeypatch.setattr(gauges, "time", lambda: watching.started_at + hour)
+            assert (age("audit_age"), age("catalog_checked")) == (hour, hour)
+            await write_audit(client, AuditReport(watching.started_at - 30.0, {"counters": 0}, []))
+            await asyncio.to_thread(
+                eventually, lambda: watching.snapshot.audit is not None, "the audit"
+            )
+            await client.set(DRAINS, "unreadable")
+            assert age("audit_age") == pytest.approx(hour + 30.0, abs=1.0)
+            monkeypatch.setattr(gauges, "time", lambda: watching.started_at + 2 * hour)
+            assert age("audit_age") == pytest.approx(2 * hour + 30.0, abs=1.0)
+        finally:
+            watching.stop()

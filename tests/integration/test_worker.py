@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from support.stack import JWT_SECRET
 
 from snapbid.base.settings import ServingSettings, load, require_serving
 from snapbid.ledger.budgets.releases import ReleaseWriter, releases_path
-from snapbid.metrics import Metrics, read
+from snapbid.metrics import DEFINITIONS, Metrics, read
 from snapbid.metrics.keys import parse_key
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabaseError
 from snapbid.server.app import Application
@@ -181,7 +182,7 @@ async def test_paths_of_no_room_and_of_each(make: Make) -> None:
         name, labels = parse_key(key)
         if name == "snapbid_http_requests_total":
             counted[labels["route"]] += count
-    assert counted == {
+    assert +counted == {
         "other": 4,
         "health": 3,
         "bid": 3,
@@ -190,3 +191,22 @@ async def test_paths_of_no_room_and_of_each(make: Make) -> None:
         "win": 1,
         "docs": 3,
     }
+
+
+async def test_rare_counts_have_series_from_the_start(make: Make) -> None:
+    """`increase` of a series that begins with its first count is 0, and the alert does not fire."""
+    settings = make()
+    worker = Worker(settings)
+    await worker.open()
+    try:
+        counts = read(settings.metrics_path)
+        for result in ("taken_up", "refused"):
+            assert counts[f'snapbid_catalog_swaps_total{{result="{result}"}}'] == 0
+        found = re.search(r"\((.*);", DEFINITIONS["snapbid_http_requests_total"].help)
+        assert found is not None
+        names = set(found[1].split(", "))
+        for route in names | {"other"}:
+            assert counts[f'snapbid_http_requests_total{{route="{route}",status="500"}}'] == 0
+        assert {"bid", "win", "events_batch", "health"} < names
+    finally:
+        await worker.close()

@@ -274,6 +274,8 @@ async def test_errors_of_awaited_steps(played: Played) -> None:
         await asked
     assert played.under_way == (0, 0)
     assert dict(played.request_stats.counts.statuses) == {500: 1}
+    failed = played.metrics.counter("snapbid_bid_requests_total", ssp="acme", outcome="internal")
+    assert failed.value == 1, "the SSP guard counts them"
 
 
 async def test_requests_beyond_the_limit_get_no_bid(played: Played) -> None:

@@ -14,13 +14,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import snapbid
 from snapbid.base.addresses import parse
+from snapbid.base.risks import NAMES
 from snapbid.base.settings import VARIABLES, load, require_serving
 from snapbid.cli.main import main
 from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
 from snapbid.metrics import DEFINITIONS
 from snapbid.operations.export import FILES, program, read
 
+PACKAGE = Path(*snapbid.__path__)
 PROGRAM = Path("/opt/snapbid/bin/snapbid")
 PROGRAM_OF = {"systemd": ("--program", str(PROGRAM))}
 TARGET_LABELS = {"instance", "job"}  # those that Prometheus adds
@@ -105,11 +108,27 @@ def test_outcomes_named_in_expressions_exist() -> None:
     from snapbid.bidding.reasons import Reason
 
     codes = {problem.code for problem in vars(errors).values() if hasattr(problem, "code")}
-    known = {"bid", *(reason.value for reason in Reason), *codes, *OF_NOTICES.values()}
+    known = {"bid", "unsigned", *(reason.value for reason in Reason), *codes, *OF_NOTICES.values()}
     named = {outcome for text in expressions() for outcomes in OUTCOMES.findall(text)
              for outcome in outcomes.split("|")}  # fmt: skip
     assert named
     assert named <= known
+
+
+def test_each_outcome_of_a_notice_is_shown_and_those_that_count_nothing_raise_an_alert() -> None:
+    from snapbid.bidding.notice import OUTCOMES as OF_NOTICES
+
+    outcomes = {*OF_NOTICES.values(), "unsigned"}
+    script = (PACKAGE / "operations" / "dashboard" / "assets" / "ops.js").read_text()
+    columns = re.search(r"function notices.*?columns = (\[.*?\])", script, re.DOTALL)
+    assert columns is not None
+    assert set(json.loads(columns[1])) == outcomes
+    (unknown,) = (rule["expr"] for rule in rules() if rule["alert"] == "SnapbidNoticesUnknown")
+    assert set(OUTCOMES.findall(unknown)[0].split("|")) == {"unknown", "unsigned"}
+    readme = (PACKAGE / "server" / "README.md").read_text()
+    (row,) = re.findall(r"^\| `snapbid_notices_total` .*", readme, re.MULTILINE)
+    for text in (row, DEFINITIONS["snapbid_notices_total"].help):
+        assert outcomes <= set(re.findall(r"\w+", text))
 
 
 def test_the_dashboard_has_the_form_of_grafana_11() -> None:
@@ -150,6 +169,31 @@ def test_alert_rules_have_the_form_of_prometheus() -> None:
             promql_parser.parse_duration(rule["for"])
         shown = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
         assert shown <= TARGET_LABELS | set(re.findall(r"\w+", rule["expr"]))
+
+
+RISK = re.compile(r'snapbid_store_risk\{risk([=!]~)"([^"]+)"\}')
+KINDS = {
+    "SnapbidStoreVolatile": {
+        "replicas", "promotion", "appendonly", "eviction", "appendfsync", "fsync",
+        "synchronous_commit", "full_page_writes",
+    },
+    "SnapbidStoreReadOnly": {
+        "replica", "aof_write", "rdb_write", "memory", "format", "standby", "read_only", "schema",
+    },
+    "SnapbidStoreUnsupported": {"ledger", "arrangement", "version"},
+}  # fmt: skip
+
+
+def test_each_risk_raises_the_one_alert_that_describes_it() -> None:
+    raised: dict[str, set[str]] = {}
+    for rule in rules():
+        for operator, pattern in RISK.findall(rule["expr"]):
+            raised[rule["alert"]] = {
+                name
+                for name in {name for names in NAMES.values() for name in names}
+                if bool(re.fullmatch(pattern, name)) == (operator == "=~")
+            }
+    assert raised == KINDS
 
 
 def test_each_alert_has_its_section_in_the_runbook() -> None:

@@ -325,3 +325,11 @@ def test_histograms_have_one_bucket_more_than_bounds() -> None:
         histogram.observe(value)
     assert [bucket.value for bucket in buckets] == [2, 2, 1]
     assert total.value == 0 + 1 + 1 + 5 + 70
+
+
+def test_a_histogram_whose_buckets_found_no_space_is_left_out(
+    slot: Metrics, tmp_path: Path
+) -> None:
+    """On a full disk a slot cannot grow, and its last space suffices for the shorter key only."""
+    slot._counter(f"{SECONDS}_sum").inc()
+    assert not [name for name, _ in samples(tmp_path) if name.startswith(SECONDS)]

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from snapbid.operations.dashboard.guard import Answers, Guard
+from snapbid.operations.dashboard.gauges import gauges
+from snapbid.operations.dashboard.guard import Answers, Guard, SspStanding
+from snapbid.operations.dashboard.snapshot import OpsSnapshot
 
 START = 1_800_000_000.0
 STEP_S = 2.0
@@ -75,6 +77,16 @@ def test_levels(answers: Answers, level: int) -> None:
     guard.add(START, counts(0))
     guard.add(START + 10, counts(answers.requests, answers.late, answers.failed))
     assert [each.level for each in guard.standings] == [level]
+
+
+def test_a_share_of_few_requests_is_not_published() -> None:
+    """An alert would show it in place of the share that raised it."""
+    standing = SspStanding("acme", {"1m": Answers(2, 1, 1), "15m": Answers(400, 20, 4)})
+    series = gauges(OpsSnapshot(started_at=START, standings=[standing]))
+    assert series["snapbid_ssp_answers_share"] == [
+        ({"kind": "late", "ssp": "acme", "window": "15m"}, 0.05),
+        ({"kind": "failed", "ssp": "acme", "window": "15m"}, 0.01),
+    ]
 
 
 def test_earlier_and_reset_counters_are_not_failures() -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from snapbid.base import errors
 from snapbid.base.risks import Risk, StoreName
 from snapbid.bidding.reasons import Reason
+from snapbid.ledger.admin.audits import AuditReport
 from snapbid.ledger.admin.drains import DrainReport
 from snapbid.operations.dashboard.clocks import ClockDifference
 from snapbid.operations.dashboard.counts import CountWindow
@@ -21,12 +22,13 @@ from snapbid.operations.dashboard.view import MEANINGS
 
 OURS = Standing("w1", is_confirmed=True)
 NOW = 1000.0
+AUDIT = AuditReport(NOW - 30.0, {"counters": 0}, [])
 GOOD = OpsSnapshot(
+    started_at=NOW - 9.0,
     redis=True,
     warehouse=True,
     identity="w1",
     waiting=Backlog(0, 0.0, 0, 0.0, [OURS]),
-    has_catalog=True,
     campaigns=1,
     registered=1,
     checked_at=NOW - 1.0,
@@ -64,13 +66,22 @@ def drain(*troubles: str) -> DrainReport:
         ({"redis": None}, "unknown", []),
         ({"redis": False}, "not bidding", ["redis"]),
         ({"warehouse": False}, "degraded", ["warehouse"]),
-        ({"has_catalog": False}, "not bidding", ["catalog"]),
         ({"registered": 0}, "not bidding", ["ssps"]),
         ({"answers": True}, "bidding", []),
         ({"answers": False}, "not bidding", ["port"]),
+        ({"answers": True, "missing": ["campaigns"]}, "not bidding", ["not ready"]),
+        ({"warehouse": False, "missing": ["campaigns"]}, "not bidding", ["not ready", "warehouse"]),
+        ({"redis": False, "missing": ["redis"]}, "not bidding", ["redis"]),
         ({"campaigns": 0}, "not bidding", ["campaigns"]),
         ({"checked_at": NOW - 121.0}, "degraded", ["stale"]),
         ({"checked_at": NOW - 121.0, "warehouse": False}, "degraded", ["warehouse"]),
+        ({"checked_at": None}, "bidding", []),
+        ({"checked_at": None, "started_at": NOW - 121.0}, "degraded", ["stale"]),
+        (
+            {"checked_at": None, "started_at": NOW - 121.0, "missing": ["campaigns"]},
+            "not bidding",
+            ["not ready"],
+        ),
         ({"spool_bytes": 9}, "degraded", ["spool"]),
         ({"risks": risks("redis", "eviction", "volatile")}, "degraded", ["risk eviction"]),
         ({"risks": risks("redis", "memory", "weak")}, "degraded", ["risk memory"]),
@@ -95,6 +106,15 @@ def drain(*troubles: str) -> DrainReport:
         ),
         ({"drains": [drain()]}, "bidding", []),
         ({"drains": [drain("it waits")]}, "degraded", ["drain east 0"]),
+        ({"drains": [drain()], "started_at": NOW - 301.0}, "degraded", ["audit age"]),
+        ({"started_at": NOW - 301.0}, "bidding", []),
+        ({"drains": [drain()], "audit": AUDIT, "started_at": NOW - 301.0}, "bidding", []),
+        ({"drains": [drain()], "audit": replace(AUDIT, at=NOW - 301.0)}, "degraded", ["audit age"]),
+        (
+            {"drains": [drain()], "audit": replace(AUDIT, at=NOW - 301.0), "ahead_s": 2.0},
+            "bidding",
+            [],
+        ),
         ({"waiting": Backlog(3, None, 0, 0.0, [OURS])}, "degraded", ["drain"]),
         (
             {"waiting": Backlog(0, 0.0, 0, 0.0, [OURS], SilentProcesses(1, 90.0))},

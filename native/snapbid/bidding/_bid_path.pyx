@@ -748,6 +748,7 @@ cdef class BidEndpoint:
             self._request_stats.refused(error)
         elif isinstance(error, Exception) and not isinstance(error, Disconnected):
             self._counts.answered(500)
+            self._refusals.inc(self._ssp, Problem.code)
         return 0
 
     cdef object decoded(self, bytes body):

@@ -26,7 +26,7 @@ STEP_S: Final = (
 
 
 class BidTimings:
-    """A worker's histograms of the time that bid requests take (s).
+    """A worker's histograms of the time that bid requests take (s) once a worker takes them up.
 
     `whole` covers every admitted request that ends with a bid or a 204; `steps` (decoding,
     matching, committing) cover one request in 16, so that measuring costs next to nothing.

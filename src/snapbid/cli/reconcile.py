@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from snapbid.base.outputs import replaced
 from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
@@ -151,8 +152,8 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     covered = result.coverage(comparison, **wanted)
     if options["page"] is not None:
         page = result.page(ssp, comparison, rows, shown, covered)
-        with _naming_files(log):
-            options["page"].write_text(page, encoding="utf-8")
+        with _naming_files(log), replaced(options["page"]) as file:
+            file.write_text(page, encoding="utf-8")
     _print(comparison, rows, shown, covered)
     is_complete = result.is_complete(comparison, **wanted)
     differs = bool(comparison.causes) or any(row.differs for row in rows)

@@ -28,7 +28,8 @@ WATCHED: dict[str, Definition] = {
     ),
     "snapbid_store_risk": Definition(
         "gauge",
-        "Whether the store is at risk of losing acknowledged writes, or refuses writes: 1 or 0.",
+        "Whether the store is at risk of losing acknowledged writes, refuses writes, or is not one"
+        " that Snapbid can work with: 1 or 0.",
         ("risk", "store"),
     ),
     "snapbid_audit_difference": Definition(
@@ -37,7 +38,11 @@ WATCHED: dict[str, Definition] = {
         " wrong.",
         ("comparison",),
     ),
-    "snapbid_audit_age_seconds": Definition("gauge", "Seconds since the last complete self-audit."),
+    "snapbid_audit_age_seconds": Definition(
+        "gauge",
+        "Seconds since the last complete self-audit; since the start of serve if there is none,"
+        " though drains run.",
+    ),
     "snapbid_ssp_bids_total": Definition(
         "counter", "Responses with bids that the ledger counted, over all machines.", ("ssp",)
     ),
@@ -53,7 +58,8 @@ WATCHED: dict[str, Definition] = {
     "snapbid_ssp_answers_share": Definition(
         "gauge",
         "Share of the SSP's requests (0 to 1) that this machine answered late or that failed"
-        " (overload, store_down, internal), by kind and window (1m, 15m).",
+        " (overload, store_down, internal), by kind and window (1m, 15m); none of fewer than 20"
+        " requests.",
         ("kind", "ssp", "window"),
     ),
     "snapbid_ssp_guard": Definition(
@@ -64,7 +70,8 @@ WATCHED: dict[str, Definition] = {
     ),
     "snapbid_campaign_spent_usd": Definition(
         "gauge",
-        "Spend in USD of the 200 budgeted campaigns that spend most, by window (day, total).",
+        "Spend in USD of the 200 active budgeted campaigns that spend most today, by window (day,"
+        " total).",
         ("campaign", "window"),
     ),
     "snapbid_campaign_held_usd": Definition(
@@ -75,7 +82,8 @@ WATCHED: dict[str, Definition] = {
     ),
     "snapbid_budget_state": Definition(
         "gauge",
-        "Budgeted campaigns by state: open, paced (may bid again later today), spent.",
+        "The 200 active budgeted campaigns that spend most today, by state: open, paced (may bid"
+        " again later today), spent.",
         ("state",),
     ),
     "snapbid_drain_waiting": Definition(
@@ -97,6 +105,11 @@ WATCHED: dict[str, Definition] = {
     ),
     "snapbid_port_up": Definition(
         "gauge", "Whether a worker answered the last check of the public port: 1 or 0."
+    ),
+    "snapbid_ready": Definition(
+        "gauge",
+        "Whether the worker that answered this check has all it needs to bid (as in /readyz): 1 or"
+        " 0.",
     ),
     "snapbid_silent_processes": Definition(
         "gauge",
@@ -121,21 +134,26 @@ WATCHED: dict[str, Definition] = {
     "snapbid_disk_full": Definition(
         "gauge",
         "Whether the disk of this setting's directory has less free space than may be needed at"
-        " once: 1 or 0.",
+        " once (by the spools of all workers, or the auction log), or under 100 files left: 1 or"
+        " 0.",
         ("setting",),
     ),
     "snapbid_spool_bytes": Definition(
         "gauge", "Bytes of notices spooled on this machine while Redis is unavailable."
     ),
     "snapbid_auction_log_spool_bytes": Definition(
-        "gauge", "Bytes of this machine's auction log chunks that its writer has yet to convert."
+        "gauge",
+        "Bytes of this machine's auction log chunks that workers have filled and the writer has yet"
+        " to convert.",
     ),
     "snapbid_catalog_campaigns": Definition(
         "gauge", "Campaigns, active and paused, as last read from the warehouse."
     ),
     "snapbid_catalog_age_seconds": Definition("gauge", "Seconds since the catalog was published."),
     "snapbid_catalog_checked_seconds": Definition(
-        "gauge", "Seconds since the catalog was last compared with the warehouse."
+        "gauge",
+        "Seconds since the catalog was last up to date with the warehouse, or since the start of"
+        " serve if it was not.",
     ),
     "snapbid_catalog_bases_total": Definition(
         "counter", "Bases of large catalogs, by source: built here or fetched.", ("source",)
@@ -168,12 +186,13 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "snapbid_bid_seconds": Definition(
         "histogram",
-        "Seconds from the arrival of a bid request in a worker to its response, 200 or 204.",
+        "Seconds from when a worker takes up a bid request, after any queueing, to its response,"
+        " 200 or 204; without requests that were shed.",
     ),
     "snapbid_bid_step_seconds": Definition(
         "histogram",
         "Seconds spent in each step of a bid request, sampled from one in 16: decode; match "
-        "(features and decision); commit (writing the bid, until Redis acknowledges it).",
+        "(features and decision); commit (writing the bid, until Redis acknowledges it in time).",
         ("step",),
     ),
     "snapbid_commit_batch_size": Definition(
@@ -188,7 +207,8 @@ DEFINITIONS: dict[str, Definition] = {
     "snapbid_notices_total": Definition(
         "counter",
         "Win, billing and loss notices, by outcome: counted, late (counted on the day of the "
-        "notice), duplicate, unknown (no such bid), spooled (Redis unavailable).",
+        "notice), duplicate, unknown (no such bid), unsigned (without a valid token), spooled "
+        "(Redis unavailable).",
         ("kind", "outcome"),
     ),
     "snapbid_auction_log_lost_total": Definition(
@@ -218,7 +238,9 @@ DEFINITIONS: dict[str, Definition] = {
         "counter", "Events that could not be stored and were dead-lettered."
     ),
     "snapbid_event_lag_seconds": Definition(
-        "histogram", "Seconds from an event's acceptance to its storage in the warehouse."
+        "histogram",
+        "Seconds from acceptance to storage in the warehouse of the first event of each stored"
+        " batch.",
     ),
     "snapbid_drain_rounds_total": Definition(
         "counter", "Rounds in which the drain carried counters to the warehouse."

@@ -88,6 +88,8 @@ def _histogram_family(
         counts[series(labels)][labels.get("le", "+Inf")] = value
     for labels, total in sums:
         own = counts[series(labels)]
+        if not own:  # a full disk had space for the sum only
+            continue
         limits = sorted(own, key=float)
         cumulated = accumulate(own[limit] for limit in limits)
         family.add_metric(

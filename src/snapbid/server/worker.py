@@ -19,7 +19,7 @@ from snapbid.bidding.notice import NoticeEndpoint
 from snapbid.bidding.reactivation import Reactivation
 from snapbid.bidding.rejections import Rejections
 from snapbid.bidding.response import response_writer
-from snapbid.bidding.routes import NOTICE_KINDS, SIGNED_PREFIX
+from snapbid.bidding.routes import BID_ROUTE, NOTICE_KINDS, SIGNED_PREFIX
 from snapbid.bidding.routes import ROUTES as NOTICE_ROUTES
 from snapbid.bidding.signing import NoticeSigner
 from snapbid.bidding.snapshot import CatalogSnapshot
@@ -50,14 +50,26 @@ from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.report.endpoint import PREFIX, ReportEndpoint, ssp_of
 from snapbid.report.endpoint import ROUTE as REPORT_ROUTE
 from snapbid.report.gate import TokenGate
+from snapbid.server.app import HEALTH_ROUTE
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.catalog import CatalogFollower
 from snapbid.server.connections import ConnectionKeeper, most
-from snapbid.server.routes import Handler, Resolver, Route, Routes, not_found
+from snapbid.server.routes import UNKNOWN, Handler, Resolver, Route, Routes, not_found
 from snapbid.warehouse.reports import open_pool
 
 SETTLE_S: Final = 2.0
 SETTLE_POLL_S: Final = 0.01
+ROUTE_NAMES: Final = (
+    BID_ROUTE,
+    *NOTICE_ROUTES.values(),
+    *EVENT_ROUTES.values(),
+    REPORT_ROUTE,
+    DIAGNOSIS_ROUTE,
+    DEMAND_ROUTE,
+    PAGE_ROUTE,
+    HEALTH_ROUTE,
+    UNKNOWN.name,
+)
 
 
 class Worker:
@@ -99,7 +111,7 @@ class Worker:
         settings = self._settings
         metrics = Metrics(settings.metrics_path)
         stack.callback(metrics.close)
-        self.count = Counters(metrics, "snapbid_http_requests_total", "route", "status").inc
+        self.count = _counts_of_requests(metrics)
         recorder = _open_recorder(settings)
         if recorder is not None:
             stack.callback(recorder.close)
@@ -112,7 +124,7 @@ class Worker:
         stack.callback(pool.terminate)
         log = None
         if settings.auction_log is not None:
-            log = AuctionLog(settings.auction_log, metrics)
+            log = AuctionLog(settings.auction_log, metrics, settings.workers)
             await log.open()
             stack.push_async_callback(log.close)
         self._ledger = ledger = _ledger(settings, metrics, log)
@@ -189,7 +201,7 @@ class Worker:
         self.routes = Routes(
             {
                 **{
-                    path: Route(NOTICE_ROUTES[path], endpoint, paced=False)
+                    path: Route(NOTICE_ROUTES[path], endpoint.unsigned, paced=False)
                     for path, endpoint in notices.items()
                 },
                 **{path: Route(name, events, methods=()) for path, name in EVENT_ROUTES.items()},
@@ -253,6 +265,18 @@ class _OwnEvents:
     ) -> bool:
         """Queue events like `EventQueue.put`; return False if the ledger is another warehouse's."""
         return not self._ledger.is_foreign and await self._sink.put(received_at_ms, product, events)
+
+
+def _counts_of_requests(metrics: Metrics) -> Callable[[str, int], None]:
+    """Return the function that counts an answered request by route and status.
+
+    The series of status 500 are there from the start: Prometheus' `increase` does not see the count
+    with which a series begins, and a single 500 is to be seen.
+    """
+    name = "snapbid_http_requests_total"
+    for route in ROUTE_NAMES:
+        metrics.counter(name, route=route, status=500)
+    return Counters(metrics, name, "route", "status").inc
 
 
 def _snapshot(
@@ -332,7 +356,7 @@ def _signed_resolver(notices: Mapping[str, NoticeEndpoint]) -> Resolver:
         endpoint = notices.get(f"/{rest}")
         if endpoint is None:
             return None
-        return Route(NOTICE_ROUTES[f"/{rest}"], partial(endpoint.signed, token), paced=False)
+        return Route(NOTICE_ROUTES[f"/{rest}"], endpoint.signed(token), paced=False)
 
     return resolve
 

@@ -15,6 +15,7 @@ NANO = 1_000_000_000  # turns micro-USD per thousand impressions into USD per im
 
 def gauges(snapshot: OpsSnapshot) -> dict[str, Samples]:
     """Return series by metric, omitting unknown values."""
+    now = time()
     series: dict[str, Samples] = {
         "snapbid_store_up": [
             ({"store": name}, float(up))
@@ -33,9 +34,11 @@ def gauges(snapshot: OpsSnapshot) -> dict[str, Samples]:
             ({"setting": disk.setting}, float(disk.is_full)) for disk in snapshot.disks
         ],
         "snapbid_port_up": [({}, float(snapshot.answers))] if snapshot.answers is not None else [],
+        "snapbid_ready": [({}, float(not snapshot.missing))] if snapshot.answers else [],
         "snapbid_spool_bytes": [({}, snapshot.spool_bytes)],
         "snapbid_auction_log_spool_bytes": [({}, snapshot.auction_log_bytes or 0)],
-        **_catalog(snapshot),
+        **_catalog(snapshot, now),
+        **_audit(snapshot, now),
         **_guard(snapshot.standings),
     }
     if snapshot.waiting is not None:
@@ -60,11 +63,6 @@ def gauges(snapshot: OpsSnapshot) -> dict[str, Samples]:
         series["snapbid_event_queue_age_seconds"] = [({}, oldest_s)]
         if behind_s is not None:
             series["snapbid_drain_behind_seconds"] = [({}, behind_s)]
-    if snapshot.audit is not None and snapshot.audit_age_s is not None:
-        series["snapbid_audit_difference"] = [
-            ({"comparison": name}, count) for name, count in snapshot.audit.counts.items()
-        ]
-        series["snapbid_audit_age_seconds"] = [({}, snapshot.audit_age_s)]
     if snapshot.ssps is not None:
         totals = {name: ssp.since for name, ssp in snapshot.ssps.items()}
         for metric, values in (
@@ -128,19 +126,26 @@ def _money(campaigns: Sequence[CampaignMoney]) -> dict[str, Samples]:
     }
 
 
-def _catalog(snapshot: OpsSnapshot) -> dict[str, Samples]:
-    now = time()
+def _audit(snapshot: OpsSnapshot, now: float) -> dict[str, Samples]:
+    counts = {} if snapshot.audit is None else snapshot.audit.counts
+    age_s = snapshot.audit_age_s(now)
+    return {
+        "snapbid_audit_difference": [({"comparison": name}, n) for name, n in counts.items()],
+        "snapbid_audit_age_seconds": [] if age_s is None else [({}, age_s)],
+    }
+
+
+def _catalog(snapshot: OpsSnapshot, now: float) -> dict[str, Samples]:
     series: dict[str, Samples] = {
+        "snapbid_catalog_checked_seconds": [({}, snapshot.unchecked_s(now))],
         "snapbid_catalog_bases_total": [
             ({"source": source}, count) for source, count in snapshot.bases.items()
-        ]
+        ],
     }
     if snapshot.campaigns is not None:
         series["snapbid_catalog_campaigns"] = [({}, snapshot.campaigns)]
     if snapshot.published_at is not None:
         series["snapbid_catalog_age_seconds"] = [({}, max(now - snapshot.published_at, 0.0))]
-    if snapshot.checked_at is not None:
-        series["snapbid_catalog_checked_seconds"] = [({}, max(now - snapshot.checked_at, 0.0))]
     return series
 
 
@@ -149,7 +154,7 @@ def _guard(standings: Sequence[SspStanding]) -> dict[str, Samples]:
         ({"kind": kind, "ssp": of.ssp, "window": window}, count / answers.requests)
         for of in standings
         for window, answers in of.answers.items()
-        if answers.requests
+        if answers.are_enough
         for kind, count in (("late", answers.late), ("failed", answers.failed))
     ]
     return {

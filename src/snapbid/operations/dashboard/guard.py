@@ -32,9 +32,14 @@ class Answers(NamedTuple):
         return self.overload + self.store_down + self.internal
 
     @property
+    def are_enough(self) -> bool:
+        """Whether there are enough requests to judge."""
+        return self.requests >= FEW
+
+    @property
     def share(self) -> float:
         """The share of requests answered late or failed; 0 if there are too few to judge."""
-        return (self.late + self.failed) / self.requests if self.requests >= FEW else 0.0
+        return (self.late + self.failed) / self.requests if self.are_enough else 0.0
 
 
 class SspStanding(NamedTuple):

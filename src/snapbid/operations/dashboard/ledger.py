@@ -94,7 +94,10 @@ class _ShardBacklog(NamedTuple):
 
 
 async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
-    """Return the backlog at `now` (epoch s). Raises RedisError or OSError if no shard answers."""
+    """Return the backlog at `now` (epoch s by the clock of Redis).
+
+    Raises RedisError or OSError if no shard answers.
+    """
     answers = await of_each(shards, lambda number: _waiting(redis, ShardKeys(number)))
     behind: list[float] | None = [0.0]
     for shard in answers:

@@ -59,6 +59,8 @@ class CampaignMoney(NamedTuple):
 class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The latest figures for the private port; None for a figure that is unknown."""
 
+    started_at: float  # epoch s: when reading began
+
     # Redis: the ledger, its drains and the audit.
     redis: bool | None = None
     redis_why: str = ""  # why it does not answer
@@ -66,7 +68,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Backlog | None = None
     drains: Sequence[DrainReport] = ()  # that reported recently
     audit: AuditReport | None = None  # the last self-audit
-    audit_age_s: float | None = None
+    ahead_s: float = 0.0  # our clock, compared with that of Redis
     ssps: Mapping[str, SspTraffic] | None = None
     money: Sequence[CampaignMoney] | None = None
 
@@ -87,16 +89,30 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     # This machine.
     answers: bool | None = None  # whether a worker answers on the public port
+    missing: Sequence[str] = ()  # what it lacks before it can bid
     window: CountWindow | None = None
     standings: Sequence[SspStanding] = ()
     differences: Sequence[ClockDifference] = ()
     disks: Sequence[Disk] = ()
     spool_bytes: int = 0
-    auction_log_bytes: int | None = None  # not yet converted; None without an auction log
-    has_catalog: bool = False
+    auction_log_bytes: int | None = None  # of chunks that wait; None without an auction log
     published_at: float | None = None  # epoch s
-    checked_at: float | None = None
+    checked_at: float | None = None  # epoch s: when the catalog was last up to date
     bases: Mapping[str, int] = {}  # number of bases by source
+
+    def audit_age_s(self, now: float) -> float | None:
+        """Return the seconds since the last complete audit, or since the start if there is none.
+
+        None if there is none, and no drain that would run it.
+        """
+        if self.audit is not None:
+            return max(now - self.ahead_s - self.audit.at, 0.0)
+        return max(now - self.started_at, 0.0) if self.drains else None
+
+    def unchecked_s(self, now: float) -> float:
+        """Return the seconds since the catalog was last up to date, or since the start."""
+        since = self.started_at if self.checked_at is None else self.checked_at
+        return max(now - since, 0.0)
 
     def all_risks(self) -> list[Risk]:
         """Return the risks of both stores."""

@@ -30,6 +30,10 @@ LATE_REMEDY: Final = (
 OVERLOAD_REMEDY: Final = "add workers, or take fewer of its requests: snapbid ssp set {ssp} --qps N"
 STORE_REMEDY: Final = "check Redis and its log, unless it has just come back"
 INTERNAL_REMEDY: Final = "check the log of serve"
+NOT_READY_REMEDY: Final = (
+    "check the log of serve, which says why; campaigns: the warehouse is unavailable, snapbid"
+    " migrate has not run, or the workers refuse the catalog or wait for the members of audiences"
+)
 MIB: Final = 2**20
 CAPACITY: Final = (
     "check the latency on /ops: add workers, use a faster Redis, or ask for a longer tmax"
@@ -72,7 +76,7 @@ class Judge:
 
     def judge(self, now: float, snapshot: OpsSnapshot) -> ServingVerdict:
         """Return the verdict at a moment (epoch s)."""
-        found = {cause.key: cause for cause in _causes(snapshot, now)}
+        found = {cause.key: cause for cause in _all_causes(snapshot, now)}
         self._since = {key: self._since.get(key, now) for key in found}
         causes = [
             Cause(cause.key, cause.stops, cause.text, cause.remedy, self._since[cause.key])
@@ -104,10 +108,20 @@ def _note(snapshot: OpsSnapshot) -> str | None:
     return None
 
 
+def _all_causes(snapshot: OpsSnapshot, now: float) -> list[Cause]:
+    """Return the causes; what workers say they lack only if nothing else explains it."""
+    causes = list(_causes(snapshot, now))
+    if snapshot.missing and not any(cause.stops for cause in causes):
+        lacking = ", ".join(snapshot.missing)
+        text = f"the workers answer every bid request with a 204, since they lack: {lacking}"
+        causes.append(Cause("not ready", True, text, NOT_READY_REMEDY))
+    return causes
+
+
 def _causes(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
     yield from _of_stores(snapshot)
     yield from _of_ledger(snapshot)
-    yield from _of_audit(snapshot)
+    yield from _of_audit(snapshot, now)
     yield from _of_setup(snapshot, now)
     if snapshot.window is not None:
         for cause in _of_traffic(snapshot.window):
@@ -254,11 +268,9 @@ def _of_ledger(snapshot: OpsSnapshot) -> Iterator[Cause]:
             )
 
 
-def _of_audit(snapshot: OpsSnapshot) -> Iterator[Cause]:
-    audit, age_s = snapshot.audit, snapshot.audit_age_s
-    if audit is None or age_s is None:
-        return
-    if found := sum(audit.counts.values()):
+def _of_audit(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
+    audit, age_s = snapshot.audit, snapshot.audit_age_s(now)
+    if audit is not None and (found := sum(audit.counts.values())):
         first = audit.shown[0]
         one, other = first.sides
         yield Cause(
@@ -269,7 +281,8 @@ def _of_audit(snapshot: OpsSnapshot) -> Iterator[Cause]:
             f"{first.second:,} in {other}{' …' if found > 1 else ''}",
             "see the runbook, SnapbidAuditDifference; the log of the drain lists more",
         )
-    if age_s > AUDIT_STALE_S and snapshot.drains and snapshot.redis and snapshot.warehouse:
+    can_run = snapshot.drains and snapshot.redis and snapshot.warehouse
+    if can_run and age_s is not None and age_s > AUDIT_STALE_S:
         yield Cause(
             "audit age",
             False,
@@ -286,24 +299,17 @@ def _of_setup(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
             "no worker of this machine answers on the public port",
             "wait if serve has just started; else check its log, or restart it",
         )
-    if not snapshot.has_catalog:
-        yield Cause(
-            "catalog",
-            True,
-            "no campaigns are loaded yet",
-            "check the log of serve: the warehouse is unavailable, or snapbid migrate has not run",
-        )
     if snapshot.registered == 0:
         yield Cause("ssps", True, "no SSP is registered", "run snapbid ssp add ID")
     if snapshot.campaigns == 0:
         yield Cause("campaigns", True, "there are no campaigns", "run snapbid campaign import FILE")
-    checked_at = snapshot.checked_at
-    if snapshot.warehouse and checked_at is not None and now - checked_at > STALE_S:
+    unchecked_s = snapshot.unchecked_s(now)
+    if snapshot.warehouse and not snapshot.missing and unchecked_s > STALE_S:
         yield Cause(
             "stale",
             False,
-            f"campaigns are {(now - checked_at) / 60:.0f} min old",
-            "check the log of serve",
+            f"campaigns have not been updated for {unchecked_s / 60:.0f} min",
+            "check the log of serve, which says what prevents it",
         )
 
 

@@ -206,13 +206,13 @@ class Page(Struct):
     event_codes: dict[str, int]
     drains: Sequence[DrainReport]  # of all machines, as reported recently
     audit_differences: int | None  # of the last self-audit
-    audit_age_s: float | None
+    audit_age_s: float | None  # of the last complete audit; null if there is none
     drain_waiting: int | None
     drain_behind_s: float | None
     event_queue: int | None
     event_queue_age_s: float | None
     spool_bytes: int
-    auction_log_bytes: int | None  # not yet converted; None without an auction log
+    auction_log_bytes: int | None  # of chunks that wait; None without an auction log
     auction_log_lost: int  # rows, in the last minute
     budgets: list[BudgetRow] | None
     budgeted: int | None
@@ -259,7 +259,7 @@ def page(watch: Watch) -> Page:
         event_codes=_table(window, "snapbid_event_requests_total", "all", "code").get("", {}),
         drains=snapshot.drains,
         audit_differences=None if snapshot.audit is None else sum(snapshot.audit.counts.values()),
-        audit_age_s=snapshot.audit_age_s,
+        audit_age_s=None if snapshot.audit is None else snapshot.audit_age_s(at),
         drain_waiting=waiting and waiting.counters,
         drain_behind_s=waiting and waiting.behind_s,
         event_queue=waiting and waiting.entries,

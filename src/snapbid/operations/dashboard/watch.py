@@ -19,10 +19,12 @@ import msgspec
 from redis.exceptions import RedisError
 
 from snapbid import metrics
+from snapbid.auctionlog.chunks import count_waiting
+from snapbid.auctionlog.layout import CHUNK_SIZE
 from snapbid.base.reasons import reason
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.risks import Risk, RiskLog, StoreName
-from snapbid.base.settings import VARIABLES, StoreSettings, reachable
+from snapbid.base.settings import VARIABLES, Settings, StoreSettings, reachable
 from snapbid.base.tasks import LoopThread, end
 from snapbid.ledger.admin import closing
 from snapbid.ledger.admin.audits import fetch_audit
@@ -108,7 +110,6 @@ class Watch:
         self._history = CountHistory()
         self._guard = Guard()
         self._clocks = ClockWatch()
-        self._ahead_s = 0.0  # of our clock, compared with that of Redis
         self._logged_clocks: frozenset[tuple[str, ...]] = frozenset()
         self._known: WarehouseFacts | None = None
         self._known_at = 0.0  # monotonic
@@ -119,7 +120,7 @@ class Watch:
         self.started_at = time()
         self.trends = Trends(paths.counts)
         self.judge = Judge()
-        self.snapshot = OpsSnapshot()
+        self.snapshot = OpsSnapshot(started_at=self.started_at)
 
     def start(self) -> None:
         self._thread.start()
@@ -153,11 +154,12 @@ class Watch:
     # Each of these returns whether it succeeded.
 
     async def _read_port(self) -> bool:
-        """Check whether a worker answers on the public port."""
+        """Check whether a worker answers on the public port, and what it lacks to bid."""
         settings = self.settings
-        answers = await answers_health(reachable(settings.host), settings.port)
-        if answers != self.snapshot.answers:
-            self._update(answers=answers)
+        found = await fetch_missing(reachable(settings.host), settings.port)
+        answers, missing = found is not None, found or []
+        if (answers, missing) != (self.snapshot.answers, self.snapshot.missing):
+            self._update(answers=answers, missing=missing)
             self.judge.judge(time(), self.snapshot)
         return answers
 
@@ -172,24 +174,15 @@ class Watch:
             window=self._history.window(),
             standings=self._guard.standings,
             differences=self._clocks.differences,
-            disks=self._disks(),
+            disks=find_disks(self.settings),
             spool_bytes=_size(self.paths.spool, "*.spool"),
-            auction_log_bytes=None if log is None else _size(log, "*.rows"),
-            has_catalog=self.settings.catalog_path.exists(),
+            auction_log_bytes=log and count_waiting(log, self.settings.workers) * CHUNK_SIZE,
             published_at=publisher.published_at,
             checked_at=publisher.checked_at,
             bases=dict(publisher.bases),
         )
         self.judge.judge(now, self.snapshot)
         return True
-
-    def _disks(self) -> list[Disk]:
-        """Return the disks to which the server writes: home directory and auction log."""
-        settings = self.settings
-        disks = [Disk.of(VARIABLES["home"], settings.home, settings.spool_max_bytes)]
-        if settings.auction_log is not None:
-            disks.append(Disk.of(VARIABLES["auction_log"], settings.auction_log, LOG_BYTES))
-        return [disk for disk in disks if disk is not None]
 
     def _look_at_clocks(self) -> None:
         self._clocks.look(self.snapshot.clocks, monotonic())
@@ -209,7 +202,7 @@ class Watch:
 
     async def _read_redis(self) -> bool:
         try:
-            now = time() - self._ahead_s
+            now = time() - self.snapshot.ahead_s
             backlog = await ledger.waiting(self._redis, self.settings.shards, now)
         except (RedisError, OSError) as error:
             why, closed = reason(error, self.settings.redis_url), await self._closed()
@@ -231,9 +224,8 @@ class Watch:
         try:
             compared = await of_each(shards, partial(compare, self._redis))
             known = [clock for clock in compared if clock is not None]
-            self._ahead_s = known[0].ahead_s
-            now = time() - self._ahead_s
-            drains = await fetch_reports(self._redis, now)
+            ahead_s = known[0].ahead_s
+            drains = await fetch_reports(self._redis, time() - ahead_s)
             audit = await fetch_audit(self._redis)
         except (RedisError, OSError):
             return False
@@ -243,12 +235,12 @@ class Watch:
             if clock is not None
         }
         for drain in drains:
-            ahead = known[0].ahead_s - drain.ahead_s
-            clocks[f"the drain on {drain.host}"] = OwnClock(ahead, known[0].doubt_s)
+            clocks[f"the drain on {drain.host}"] = OwnClock(
+                ahead_s - drain.ahead_s, known[0].doubt_s
+            )
         if POSTGRES in self.snapshot.clocks:
             clocks[POSTGRES] = self.snapshot.clocks[POSTGRES]
-        age_s = None if audit is None else max(now - audit.at, 0.0)
-        self._update(clocks=clocks, drains=drains, audit=audit, audit_age_s=age_s)
+        self._update(clocks=clocks, drains=drains, audit=audit, ahead_s=ahead_s)
         return True
 
     async def _read_warehouse(self) -> bool:
@@ -347,20 +339,38 @@ def _cost(document: str) -> float:
     return msgspec.json.decode(document, type=_Priced).cpm / 1000
 
 
-async def answers_health(host: str, port: int) -> bool:
-    """Return whether `GET /healthz` at this address is answered with 200 in time."""
+class _Readiness(msgspec.Struct):
+    missing: list[str] = []
+
+
+def find_disks(settings: Settings) -> list[Disk]:
+    """Return the disks to which the server writes: home directory and auction log."""
+    spools = settings.spool_max_bytes * settings.workers
+    disks = [Disk.of(VARIABLES["home"], settings.home, spools)]
+    if settings.auction_log is not None:
+        disks.append(Disk.of(VARIABLES["auction_log"], settings.auction_log, LOG_BYTES))
+    return [disk for disk in disks if disk is not None]
+
+
+async def fetch_missing(host: str, port: int) -> list[str] | None:
+    """Ask a worker at this address what it lacks before it can bid (`GET /readyz`).
+
+    None if it does not answer in time.
+    """
     try:
         async with asyncio.timeout(PORT_PATIENCE_S):
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(
-                    b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+                    b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
                 )
-                return (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+                head, _, body = (await reader.read()).partition(b"\r\n\r\n")
             finally:
                 writer.close()
-    except (OSError, TimeoutError):
-        return False
+        is_known = head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 503 "))
+        return msgspec.json.decode(body, type=_Readiness).missing if is_known else None
+    except (OSError, TimeoutError, msgspec.DecodeError):  # perhaps it is another program
+        return None
 
 
 async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:

@@ -25,13 +25,13 @@ END;
 -- A currency's sign or code precedes or follows the number.
 CREATE MACRO currency_of(text) AS coalesce(getvariable('signs')[upper(text)], upper(text));
 CREATE MACRO currency_beside(price) AS currency_of(CASE
-    WHEN number_of(price) IS NULL THEN regexp_extract(price, '^[-+]?(\pL{0,3}\p{Sc}|\pL{3})', 1)
-        || regexp_extract(price, '\d[\s\p{Zs}]*(\pL{0,3}\p{Sc}|\pL{3})$', 1)
+    WHEN number_of(price) IS NULL THEN regexp_extract(price, '^[-+]?([A-Za-z]{0,3}\p{Sc}|[A-Za-z]{3})', 1)
+        || regexp_extract(price, '\d[\s\p{Zs}]*([A-Za-z]{0,3}\p{Sc}|[A-Za-z]{3})$', 1)
     ELSE ''
 END);
 CREATE MACRO alone(price) AS CASE WHEN number_of(price) IS NULL THEN regexp_replace(
     price,
-    '^([-+]?)(?:\pL{0,3}\p{Sc}|\pL{3})?[\s\p{Zs}]*([-+]?\d.*?)[\s\p{Zs}]*(?:\pL{0,3}\p{Sc}|\pL{3})?$',
+    '^([-+]?)(?:[A-Za-z]{0,3}\p{Sc}|[A-Za-z]{3})?[\s\p{Zs}]*([-+]?\d.*?)[\s\p{Zs}]*(?:[A-Za-z]{0,3}\p{Sc}|[A-Za-z]{3})?$',
     '\1\2'
 ) ELSE price END;
 CREATE MACRO price_of(text) AS (

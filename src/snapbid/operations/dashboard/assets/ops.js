@@ -216,7 +216,7 @@ function latency(data) {
 }
 
 function notices(data) {
-  const columns = ["counted", "late", "duplicate", "unknown", "spooled"];
+  const columns = ["counted", "late", "duplicate", "unknown", "unsigned", "spooled"];
   const rows = KINDS.map((kind) => {
     const found = data.notices[kind] || {};
     return [kind, ...columns.map((name) => {
@@ -393,7 +393,7 @@ function behind(data) {
         number(data.auction_log_lost), data.auction_log_lost ? "bad" : ""]]]),
     ["campaigns", number(data.campaigns)],
     ["catalog published", data.catalog_age_s === null ? DASH : `${seconds(data.catalog_age_s)} ago`],
-    ["compared with the warehouse", [
+    ["last up to date with the warehouse", [
       data.catalog_checked_s === null ? DASH : `${seconds(data.catalog_checked_s)} ago`,
       data.catalog_checked_s > 90 ? "bad" : ""]],
   ], "");
