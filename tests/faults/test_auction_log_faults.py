@@ -5,11 +5,14 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from support import books, logged
 from support.books import Books, agreed, set_up, tables, trade
+from support.machine import is_quiet
 from support.processes import log_writers_of, workers_of
+from support.remembered import until
 from support.stack import Stack, draining
 
 from snapbid.embedded import Redis
@@ -37,7 +40,8 @@ def test_kills_lose_only_what_gap_rows_admit(
     with draining(served):
         asyncio.run(_trade(own, served, own_redis, directory))
         assert not own.wrong, own.wrong[:5]
-        contradictions = asyncio.run(agreed(own, database))
+        quiet = partial(is_quiet, own_redis.url, tmp_path)
+        contradictions = asyncio.run(agreed(own, database, is_quiet=quiet))
         assert not contradictions, contradictions
         warehouse = asyncio.run(tables(database))
     served.close()
@@ -53,13 +57,11 @@ def test_kills_lose_only_what_gap_rows_admit(
 async def _trade(own: Books, served: Stack, redis: Redis, directory: Path) -> None:
     for _ in range(3):
         trading = asyncio.create_task(trade(own, served.port, auctions=AUCTIONS // 3))
-        while own.auctions % (AUCTIONS // 3) < 50:
-            await asyncio.sleep(0.005)
+        await until(lambda: own.auctions % (AUCTIONS // 3) >= 50)
         assert served.process is not None
         assert redis.process is not None
         redis.process.send_signal(signal.SIGSTOP)
-        while not logged.awaited(directory):
-            await asyncio.sleep(0.005)
+        await until(lambda: logged.awaited(directory))
         for pid in [*workers_of(served.process.pid), *log_writers_of(served.process.pid)]:
             os.kill(pid, signal.SIGKILL)
         redis.process.send_signal(signal.SIGCONT)

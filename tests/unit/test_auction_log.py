@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 from support.logged import files, missing, read
+from support.remembered import until
 
 import snapbid
 from snapbid.auctionlog import chunks, writer
@@ -215,8 +216,7 @@ async def test_rows_of_many_chunks_and_days(
     await log.open()
     for day in range(3):
         for start in range(0, 2_000, 100):
-            while not log.rows.has_next:
-                await asyncio.sleep(0.001)
+            await until(lambda: log.rows.has_next)
             await write(log, 100, day * 2_000 + start, NOON_MS + day % 2 * DAY_MS)
     await log.close()
     convert(directory)
@@ -349,8 +349,7 @@ async def fill_a_chunk(log: AuctionLog, directory: Path) -> int:
     while sum(1 for chunk in opened(directory) if ChunkState.read(chunk.mapped).first) < 2:
         await write(log, 50, auctions)
         auctions += 50
-        while not log.rows.has_next:
-            await asyncio.sleep(0.001)
+        await until(lambda: log.rows.has_next)
     return auctions
 
 
@@ -437,8 +436,7 @@ async def test_unwritable_rows_are_counted(directory: Path, metrics: Metrics) ->
     await log.open()
     await write(log, 25)
     directory.unlink()
-    while not log.rows.has_next:
-        await asyncio.sleep(0.01)
+    await until(lambda: log.rows.has_next)
     await write(log, 10, 25)
     await log.close()
     convert(directory)
@@ -453,19 +451,62 @@ async def test_full_spools_refuse_rows(
 ) -> None:
     """Where no writer runs the disk is not filled."""
     monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
-    monkeypatch.setattr(chunks, "MOST_CHUNKS", 2)
+    monkeypatch.setattr(chunks, "MOST_CHUNKS", 1)
 
     log = AuctionLog(directory, metrics)
     await log.open()
     await write(log, 2_000)
     assert log.rows.lost > 0
-    while not log.rows.has_next:
+
+    def has_next() -> bool:
         convert(directory)
-        await asyncio.sleep(0.01)
+        return log.rows.has_next
+
+    await until(has_next)
     await log.close()
     convert(directory)
     rows = read(directory)
     assert len([row for row in rows if row["kind"] == "bid"]) + missing(rows) == 2_000
+
+
+async def test_chunks_that_workers_hold_do_not_wait(directory: Path, metrics: Metrics) -> None:
+    """However many workers there are, a spool in which nobody has written is empty."""
+    logs = [AuctionLog(directory, metrics, 3) for _ in range(3)]
+    for log in logs:
+        await log.open()
+    assert len(opened(directory)) >= 3
+    assert chunks.count_waiting(spool_of(directory), 3) == 0
+    for log in logs:
+        await log.close()
+
+
+@pytest.mark.long
+async def test_many_workers_do_not_crowd_the_spool(
+    directory: Path, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the writer keeps up, no row is lost, long before a row is due."""
+    monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
+    monkeypatch.setattr(chunks, "MOST_CHUNKS", 6)
+
+    logs = [AuctionLog(directory, metrics, 3) for _ in range(3)]
+    for log in logs:
+        await log.open()
+    log_writer = LogWriter(directory, 3_600)
+    log_writer.open()
+    for _ in range(40):
+        for log in logs:
+            await write(log, 100)
+        log_writer.look()
+        assert chunks.count_waiting(spool_of(directory), 3) < chunks.MOST_CHUNKS
+        for log in logs:
+            while not log.rows.has_next:
+                await asyncio.sleep(0.001)
+    assert [log.rows.lost for log in logs] == [0] * 3
+    for log in logs:
+        await log.close()
+    log_writer.look(everything=True)
+    log_writer.close()
+    assert len(read(directory)) == 12_000
 
 
 def test_only_one_writer_converts(directory: Path) -> None:

@@ -17,6 +17,7 @@ from snapbid.auctionlog.layout import CHUNK_SIZE, HEADER_SIZE, new_header
 SUFFIX: Final = ".rows"
 _UNLOCKED: Final = ".new"
 MOST_CHUNKS: Final = 128  # waiting in a machine's spool: 512 MiB
+HELD: Final = 2  # chunks of a worker: the one it fills, and the next
 
 
 class SpoolCrowdedError(OSError):
@@ -41,10 +42,13 @@ class RowChunk:
             raise
 
     @classmethod
-    def create(cls, spool: Path, token: str, number: int) -> "RowChunk":
-        """Create a locked chunk with all its disk space allocated. Raises OSError."""
+    def create(cls, spool: Path, token: str, number: int, workers: int) -> "RowChunk":
+        """Create a locked chunk with all its disk space allocated.
+
+        `workers`: how many share the spool. Raises OSError.
+        """
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if sum(1 for _ in spool.glob(f"*{SUFFIX}")) >= MOST_CHUNKS:
+        if count_waiting(spool, workers) >= MOST_CHUNKS:
             raise SpoolCrowdedError
         path = spool / f"{token}-{number:06d}{SUFFIX}"
         unlocked = path.with_suffix(_UNLOCKED)
@@ -86,6 +90,19 @@ def machine() -> str:
 def spool_of(directory: Path) -> Path:
     """Return the directory of this machine's chunks."""
     return directory / "spool" / machine()
+
+
+def count_waiting(spool: Path, workers: int) -> int:
+    """Return how many chunks wait for the writer, besides those that the workers hold."""
+    return max(sum(1 for _ in spool.glob(f"*{SUFFIX}")) - HELD * workers, 0)
+
+
+def fair_share(workers: int) -> int:
+    """Return how many bytes of rows each of the workers may leave to the writer.
+
+    Together they take a quarter of the spool, so a writer that keeps up never leaves it crowded.
+    """
+    return MOST_CHUNKS * CHUNK_SIZE // 4 // workers
 
 
 def open_all(spool: Path, known: set[Path]) -> Iterator[RowChunk]:

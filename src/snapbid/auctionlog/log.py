@@ -25,10 +25,14 @@ logger = logging.getLogger(__name__)
 
 
 class AuctionLog:
-    """Writes this worker's rows into chunks below a directory; `rows` is the row writer."""
+    """Writes this worker's rows into chunks below a directory; `rows` is the row writer.
 
-    def __init__(self, directory: Path, metrics: Metrics) -> None:
+    `workers`: how many on this machine share the directory.
+    """
+
+    def __init__(self, directory: Path, metrics: Metrics, workers: int = 1) -> None:
         self._spool = spool_of(directory)
+        self._workers = workers
         self._token = secrets.token_hex(8)
         self._number = 0
         self._lost = metrics.counter("snapbid_auction_log_lost_total")
@@ -70,7 +74,7 @@ class AuctionLog:
             self._number += 1
             try:
                 chunk = await asyncio.to_thread(
-                    RowChunk.create, self._spool, self._token, self._number
+                    RowChunk.create, self._spool, self._token, self._number, self._workers
                 )
             except OSError as error:
                 if not self._failed:

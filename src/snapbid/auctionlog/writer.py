@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from snapbid.auctionlog.chunks import RowChunk, machine, open_all, spool_of
+from snapbid.auctionlog.chunks import RowChunk, fair_share, machine, open_all, spool_of
 from snapbid.auctionlog.files import FileSet, last_begun, remove_incomplete
 from snapbid.auctionlog.layout import (
     GAP,
@@ -123,19 +123,22 @@ class LogWriter:
         for chunk in open_all(self._spool, known):
             worker = self._workers.setdefault(chunk.token, WorkerChunks(chunk.token))
             worker.add(chunk)
-        for worker in list(self._workers.values()):
-            self._look_at(worker, everything)
+        workers = list(self._workers.values())
+        for worker in workers:
+            enough = 0 if everything else min(MOST_BYTES, fair_share(len(workers)))
+            self._look_at(worker, enough)
             if not worker.chunks:
                 del self._workers[worker.token]
 
-    def _look_at(self, worker: WorkerChunks, everything: bool) -> None:
+    def _look_at(self, worker: WorkerChunks, enough: int) -> None:
+        """Convert a worker's rows if they are due, or take up `enough` bytes."""
         # Check before reading the ends: a worker that is gone by now writes no more.
         gone = all(chunk.is_abandoned() for chunk in worker.chunks)
         while waiting := worker.waiting():
             if worker.waits_since is None:
                 worker.waits_since = monotonic()
             is_old = monotonic() - worker.waits_since >= self._rotate_s
-            if not (gone or everything or is_old or waiting >= MOST_BYTES):
+            if not (gone or is_old or waiting >= enough):
                 break
             self._convert(worker, gone)
         if gone and worker.chunks:
