@@ -87,6 +87,7 @@ def test_acknowledged_writes_survive_a_kill(stand: Stand) -> None:
     assert stand.server.process
     stand.server.process.kill()
     stand.server.process.wait()
+    stand.disk.fill()  # also what the process leaves free
     stand.server.start()
     assert stand.kept() == {writer.key: writer.acknowledged for writer in writers}
     assert not stand.takes(), "the disk is still full"

@@ -57,7 +57,9 @@ def choose(data: Path) -> RedisServer:
 
 def record(data: Path, server: RedisServer) -> None:
     """Record the release of the server that writes to a data directory."""
-    write_private(data / RECORD, "{}.{}\n".format(*server.release))
+    path, text = data / RECORD, "{}.{}\n".format(*server.release)
+    if not path.exists() or path.read_text() != text:  # on a full disk Redis starts all the same
+        write_private(path, text)
 
 
 def _written_by(data: Path) -> tuple[int, int] | None:
