@@ -52,7 +52,7 @@ async def nothing() -> Message:
 
 def fire(endpoint: NoticeEndpoint, text: bytes, method: str = "GET") -> Answer:
     scope: dict[str, Any] = {"method": method, "query_string": text}
-    return asyncio.run(endpoint(scope, nothing))
+    return asyncio.run(endpoint.unsigned(scope, nothing))
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ FAMILY = family_of("acme")
 
 def fire_signed(endpoint: NoticeEndpoint, token: bytes, text: bytes, method: str = "GET") -> Answer:
     scope: dict[str, Any] = {"method": method, "query_string": text}
-    return asyncio.run(endpoint.signed(token.decode(), scope, nothing))
+    return asyncio.run(endpoint.signed(token.decode())(scope, nothing))
 
 
 @pytest.mark.parametrize("text", [b"id=a%2Fb&impId=1", b"id=a%252Fb&impId=1"])

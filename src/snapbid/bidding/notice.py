@@ -62,6 +62,8 @@ class NotesRejections(Protocol):
     def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None: ...
 
 
+Handler: TypeAlias = Callable[[Scope, Receive], Coroutine[Any, Any, Answer]]
+
 FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
 """Returns the family of SSPs that sent a notice with these ids; None if its token is invalid."""
 
@@ -69,8 +71,11 @@ FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
 class NoticeEndpoint:
     """The endpoint of one kind of notice. Notices of unknown auctions are passed to `unknown`.
 
-    `rejections` receives settled losses. `signer` verifies signed notices. Unsigned notices count
-    only for unsigned bids; if `only_signed` is set, they never count.
+    `unsigned` handles unsigned notices, which count only for unsigned bids, and never if
+    `only_signed` is set. `signer` verifies signed ones. `rejections` receives settled losses.
+
+    A handler returns the pixel. It raises BadRequest if an id is missing or too long, and
+    Unavailable if the notice cannot be stored.
     """
 
     def __init__(
@@ -89,28 +94,20 @@ class NoticeEndpoint:
         self._unknown = unknown
         self._rejections = rejections if kind == LOSS else None
         self._signer = signer
-        self._of_plain: FamilyOf | None = (lambda *ids: None) if only_signed else None
+        self.unsigned = partial(self._settle, (lambda *ids: None) if only_signed else None)
         name = NOTICE_NAMES[kind]
-        self._unsigned = metrics.counter("snapbid_notices_total", kind=name, outcome="unsigned")
+        self._ignored = metrics.counter("snapbid_notices_total", kind=name, outcome="unsigned")
         self._outcomes: dict[str, Counter] = {
             verdict: metrics.counter("snapbid_notices_total", kind=name, outcome=outcome)
             for verdict, outcome in OUTCOMES.items()
         }
 
-    def __call__(self, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
-        """Settle a notice.
-
-        Raises BadRequest if an id is missing or too long, and Unavailable if the notice cannot be
-        stored.
-        """
-        return self._settle(scope, self._of_plain)
-
-    def signed(self, token: str, scope: Scope, receive: Receive) -> Coroutine[Any, Any, Answer]:
-        """Settle a signed notice. Raises the same errors as `__call__`."""
+    def signed(self, token: str) -> Handler:
+        """Return the handler of a notice that is signed with this token; requires `signer`."""
         assert self._signer is not None
-        return self._settle(scope, partial(self._signer.family, token))
+        return partial(self._settle, partial(self._signer.family, token))
 
-    async def _settle(self, scope: Scope, family_of: FamilyOf | None) -> Answer:
+    async def _settle(self, family_of: FamilyOf | None, scope: Scope, receive: Receive) -> Answer:
         query, kind = scope["query_string"], self._kind
         auction_id, imp_id, given = first_values(query, PARAMETERS)
         if not auction_id or not imp_id or len(query) > MAX_ID or (kind == LOSS and not given):
@@ -128,13 +125,13 @@ class NoticeEndpoint:
                 kind, (auction_id, imp_id) = kind | ALTERED, otherwise
                 found = family_of(auction_id, imp_id)
             if found is None:
-                self._unsigned.inc()
+                self._ignored.inc()
                 return PIXEL
             family, otherwise = found, None
         elif auction_id.startswith(NAMED_BY_FAMILY) or (
             otherwise is not None and otherwise[0].startswith(NAMED_BY_FAMILY)
         ):
-            self._unsigned.inc()
+            self._ignored.inc()
             return PIXEL
         try:
             verdict = await self._ledger.settle(kind, auction_id, imp_id, reason, otherwise, family)
