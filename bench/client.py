@@ -29,14 +29,15 @@ HEAD_START_S: Final = 0.01  # before the first request of a schedule
 AUCTION_ID: Final = re.compile(rb'(?<=\{"id":")[0-9a-f]{24}(?=[0-9a-f]{8}")')
 LENGTH: Final = b"ength: "  # of content-length, or Content-Length
 NUMBERS: Final = count(1)  # of auctions
-Each = Callable[[bytes, int, bytes], None]  # is given a request, and its answer's status and body
+Each = Callable[[bytes, int, bytes, float], None]  # of a request: status, body, latency (s)
 QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
 
 class Outcome(msgspec.Struct):
     """The answers: their count by status, the seconds, sorted latencies in seconds.
 
-    `lags`, from `schedule` alone, are how late requests left though a connection was free.
+    `lags`, from `schedule` alone, are how late requests left though a connection was free. Neither
+    has the requests of its `settle_s`.
     """
 
     statuses: dict[int, int]
@@ -92,7 +93,9 @@ def notice(path: str, auction_id: str, imp_id: str) -> bytes:
 
 
 class _Plan(Protocol):
-    """Decides when a connection sends."""
+    """Decides when a connection sends, and from which time on latencies count."""
+
+    counts_from: float
 
     def begin(self, now: float) -> None: ...
 
@@ -144,12 +147,14 @@ class _Connection(asyncio.Protocol):
         self._buffer = b""
         now = perf_counter()
         outcome = self._outcome
-        outcome.latencies.append(now - self._since)
+        latency = now - self._since
+        if self._since >= self._plan.counts_from:
+            outcome.latencies.append(latency)
         self._since = None
         outcome.statuses[status] = outcome.statuses.get(status, 0) + 1
         self.last = (status, data[head + 4 :])
         if self._each is not None:
-            self._each(self._sent, *self.last)
+            self._each(self._sent, *self.last, latency)
         self._plan.is_free(self, now)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -171,6 +176,7 @@ class _Closed:
     """A connection that has its answer sends the next request, up to a time or a count."""
 
     def __init__(self, requests: Iterator[bytes], seconds: float, limit: float) -> None:
+        self.counts_from = 0.0
         self._requests = requests
         self._sent = 0
         self._seconds = seconds
@@ -193,17 +199,19 @@ class _Closed:
 class _Open:
     """Request n is due at `start + n / rate`, and waits in line if no connection is free."""
 
-    def __init__(self, requests: Iterator[bytes], rate: float, count: int) -> None:
+    def __init__(self, requests: Iterator[bytes], rate: float, count: int, settle_s: float) -> None:
         self._requests = requests
         self._rate = rate
         self._count = count
+        self._settle_s = settle_s
         self._next = 0
-        self._start = float("inf")
+        self._start = self.counts_from = float("inf")
         self.lags: list[float] = []
         self._idle: list[_Connection] = []
 
     def begin(self, now: float) -> None:
         self._start = now + HEAD_START_S
+        self.counts_from = self._start + self._settle_s
 
     def is_free(self, connection: _Connection, now: float) -> None:
         if self._next == self._count:
@@ -219,7 +227,8 @@ class _Open:
     def tick(self, now: float) -> float:
         """Send what is due while connections are free; close those no longer needed."""
         while self._idle and self._next < self._count and (due := self._due()) <= now:
-            self.lags.append(now - due)
+            if due >= self.counts_from:
+                self.lags.append(now - due)
             self._send(self._idle.pop(), due)
         if self._next == self._count:
             while self._idle:
@@ -249,11 +258,12 @@ async def drive(
     """
     assert once or (seconds is not None and 0 < seconds <= MAX_SECONDS)
     if once or seconds is None:
+        seconds = MAX_SECONDS
         plan = _Closed(iter(requests), float("inf"), len(requests))
     else:
         plan = _Closed(as_new_auctions(requests), seconds, float("inf"))
     opened = min(connections, len(requests))
-    return await _carry_out(port, plan, opened, seconds or MAX_SECONDS, each)
+    return await _carry_out(port, plan, opened, seconds, each)
 
 
 async def schedule(
@@ -263,15 +273,18 @@ async def schedule(
     connections: int,
     rate: float,
     seconds: float,
+    settle_s: float = 0.0,
     each: Each | None = None,
 ) -> Outcome:
     """Send `rate` requests a second for `seconds`, in turn and as new auctions.
 
+    Latencies count from `settle_s` on: a server is slow on connections that it has just accepted.
     `each` is called with every answer. Raises ClientError or OSError if the server does not answer.
     """
     assert 0 < seconds <= MAX_SECONDS
     assert 0 < rate <= MAX_RATE
-    plan = _Open(as_new_auctions(requests), rate, max(1, round(rate * seconds)))
+    assert 0 <= settle_s < seconds
+    plan = _Open(as_new_auctions(requests), rate, max(1, round(rate * seconds)), settle_s)
     pacer = Pacer(plan.tick)
     pacer.start()
     try:

@@ -1,16 +1,19 @@
 """Who takes part in the socket runs, what each is sent, and that the bidders answer alike."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from bench import served
-from bench.client import drive, notice, request, run
+from bench.client import as_new_auctions, drive, request, run
 from bench.constant import PATH
+from bench.market.bidders import fastapi, snapbid
+from bench.market.contract import wins_of
 from bench.processes import BenchError, ServerProcess
 from workload import campaigns, requests
 from workload.serving import confirm_budgets
@@ -18,6 +21,7 @@ from workload.serving import confirm_budgets
 CAMPAIGNS: Final = 10_000
 REQUESTS: Final = 2_000
 COMPARED: Final = 500  # requests whose answers must be equal
+CONNECTIONS: Final = 64
 LIMITS: Final[dict[str, Any]] = {  # which are never reached
     "budget": {"daily": 10**6, "total": 10**7},
     "frequency_caps": [{"impressions": 10**6, "seconds": 3600}],
@@ -27,7 +31,8 @@ LIMITS: Final[dict[str, Any]] = {  # which are never reached
 class Contender(msgspec.Struct):
     """A server, the requests it gets and the status that each answer must have.
 
-    Where `rated`, its latencies are taken at half its capacity too.
+    Where `rated`, its latencies are taken at half its capacity too. With `wins`, it is sent win
+    notices for bids on the requests.
     """
 
     name: str
@@ -35,6 +40,40 @@ class Contender(msgspec.Struct):
     requests: Sequence[bytes]
     status: int
     rated: bool = False
+    wins: "Wins | None" = None
+
+
+class Wins:
+    """The wins of a bidder, `a_turn` at a time, each of a bid of its own.
+
+    `count` is how many it has counted so far.
+    """
+
+    def __init__(self, port: int, count: Callable[[], int], a_turn: int) -> None:
+        self.a_turn = a_turn
+        self._port = port
+        self._count = count
+        self._before = 0
+
+    def make(self, requests: Sequence[bytes], number: int) -> list[bytes]:
+        """Get bids on so many new auctions; a win notice for each bid, which must be sent once."""
+        notices: list[bytes] = []
+
+        def won(request: bytes, status: int, body: bytes, latency: float) -> None:
+            notices.extend(wins_of(status, body))
+
+        auctions = list(islice(as_new_auctions(requests), number))
+        run(drive(self._port, auctions, connections=CONNECTIONS, once=True, each=won))
+        if not notices:
+            raise BenchError(f"none of {number} requests got a bid with a notice")
+        self._before = self._count()
+        return notices
+
+    def check(self, sent: int) -> None:
+        """Raise BenchError unless the bidder counted as many of these wins as were sent."""
+        counted = self._count() - self._before
+        if counted != sent:
+            raise BenchError(f"{counted} wins were counted, {sent} sent")
 
 
 def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[Contender]:
@@ -44,7 +83,8 @@ def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[C
     peer = stack.enter_context(served.fastapi_bidder(scratch, core, product.environ))
     made = requests.make(REQUESTS)
     bids, no_bids = answered(product, made, 200), answered(product, requests.no_bids(made), 204)
-    wins = [notice("/rtb/win", each["id"], each["imp"][0]["id"]) for each in made]
+    ours = Wins(product.port, lambda: snapbid.wins(product), 50_000)
+    theirs = Wins(peer.port, lambda: fastapi.wins(peer), 3_000)
     check_agreement(product, peer, [*bids[:COMPARED], *no_bids[: COMPARED // 4]])
     return [
         Contender("bid", product, bids, 200, rated=True),
@@ -52,11 +92,11 @@ def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[C
         Contender("bid-limited", limited, bids, 200, rated=True),
         Contender("bid-today", product, answered(product, requests.grown(made), 200), 200),
         Contender("no-bid", product, no_bids, 204, rated=True),
-        Contender("win", product, wins, 200, rated=True),
+        Contender("win", product, bids, 200, rated=True, wins=ours),
         *_constants(stack, scratch, core, bids),
         Contender("fastapi-bid", peer, bids, 200, rated=True),
         Contender("fastapi-no-bid", peer, no_bids, 204, rated=True),
-        Contender("fastapi-win", peer, wins, 200, rated=True),
+        Contender("fastapi-win", peer, bids, 200, rated=True, wins=theirs),
     ]
 
 

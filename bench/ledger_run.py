@@ -30,9 +30,11 @@ from snapbid.embedded import Postgres
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import WIN
 from snapbid.ledger.budgets.budgets import Budgets
+from snapbid.ledger.budgets.limits import Limits
 from snapbid.metrics import Metrics
 from snapbid.redisclient.connection import connect
 from snapbid.warehouse.migrate import migrate
+from workload.serving import confirm_budgets
 
 CONCURRENCIES: Final = (1, 8, 64, 256)
 AUCTION: Final = "6f1c2d7e-%08x-4b8a-9f53-0d9a1c2b3e4f"
@@ -43,6 +45,8 @@ TOLD: Final = 5_000  # campaigns at once
 DRAINED: Final = {1: "", 8: ", over 8 shards"}  # shards
 SETTLED: Final = "cs"  # counted; spooled, where Redis has not answered in time
 MOST_A_TURN: Final = 20_000  # bids
+LIMITED: Final = Limits(2_000, 10**12, 10**13, None, ((10**6, 3_600),))
+HOLDS: Final = "{sb0}:fe:*"  # of users' impressions
 
 Work = Callable[[Ledger, int], Coroutine[Any, Any, None]]
 
@@ -55,6 +59,14 @@ async def remember(ledger: Ledger, number: int) -> None:
     )
     assert done is not None
     assert await done
+
+
+async def _remember_limited(ledger: Ledger, number: int) -> None:
+    """A bid of a campaign with a budget and a cap, for a user of its own."""
+    auction, bid = (AUCTION % number).encode(), (b"1", LIMITED.campaign, 1_230_000, LIMITED)
+    done = ledger.remember(auction, number % 8 + 1, [bid], f"user {number}", 10.0)
+    if done is None or await done != "k":
+        raise BenchError(f"bid {number} is not kept")
 
 
 async def _settle(ledger: Ledger, number: int) -> None:
@@ -167,22 +179,36 @@ async def _commit(ledger: Ledger, rounds: int) -> dict[str, Any]:
     return {name: _spreads(own) for name, own in turns.items()}
 
 
-async def _fill(ledger: Ledger, client: redis.Redis, bids: int) -> dict[str, float]:
+async def _fill(ledger: Ledger, client: redis.Redis, url: str, bids: int) -> dict[str, float]:
     """What a bid takes of an empty Redis that is filled, and what one of the first tenth and of the
-    last adds to its processor time (µs)."""
+    last adds to its processor time (µs). Then a tenth as many bids with a budget and a cap follow:
+    what each takes, and beside it what its user's hold takes.
+    """
 
     def processor_us() -> float:
         return redis_time.processor_s(client.info("cpu")) * 1e6
 
+    def used() -> int:
+        return int(client.info("memory")["used_memory"])
+
     client.flushall()
-    empty = client.info("memory")["used_memory"]
+    empty = used()
     part, times = bids // TENTHS, [processor_us()]
-    for first in range(0, TENTHS * part, part):
+    plain = TENTHS * part
+    for first in range(0, plain, part):
         await many(ledger, remember, range(first, first + part), 512)
         times.append(processor_us())
-    used = int(client.info("memory")["used_memory"]) - int(empty)
+    filled = used()
+    confirm_budgets(url)
+    await many(ledger, _remember_limited, range(plain, plain + part), 512)
+    with_holds = used()
+    for hold in client.scan_iter(HOLDS, count=1_000):
+        client.delete(hold)
+    without_holds = used()
     return {
-        "bytes": round(used / (TENTHS * part), 1),
+        "bytes": round((filled - empty) / plain, 1),
+        "limited_bytes": round((without_holds - filled) / part, 1),
+        "hold_bytes": round((with_holds - without_holds) / part, 1),
         "first_us": round((times[1] - times[0]) / part, 2),
         "last_us": round((times[-1] - times[-2]) / part, 2),
     }
@@ -196,7 +222,7 @@ async def _run(url: str, spool: Path, bids: int, rounds: int) -> dict[str, Any]:
         await asyncio.sleep(0.01)
     try:
         figures = await _commit(ledger, rounds)
-        figures["filled"] = await _fill(ledger, client, bids)
+        figures["filled"] = await _fill(ledger, client, url, bids)
     finally:
         await ledger.close()
         client.flushall()

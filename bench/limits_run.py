@@ -28,6 +28,7 @@ from bench.client import as_new_auctions
 from bench.command import command, scratch
 from bench.contenders import LIMITS
 from bench.snapshot import SSP, Document, snapshot
+from bench.spread import spread
 from snapbid.bidding.endpoint import Bidding, BidEndpoint
 from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import ResponseWriter, response_writer
@@ -145,16 +146,15 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
         sending = {k: _endpoint(made, writer, ledger, metrics) for k, made in snapshots.items()}
         answered = [body for body in bodies if await _bids(packing, body)]
         with contextlib.closing(redis_client.Redis.from_url(redis.url)) as client:
-            for number in range(rounds):
+            for _ in range(rounds):
                 for kind in KINDS:
                     own[kind].append(await _worker_turn(packing[kind], answered))
-                    if number % 10 == 0:
-                        before = shard.batches
-                        spent = await _redis_turn(sending[kind], answered, client, LANES, TURN)
-                        redis_own[kind].append(spent)
-                        batches, turns = batches + shard.batches - before, turns + 1
-                        spent = await _redis_turn(sending[kind], answered, client, 1, ALONE)
-                        redis_alone[kind].append(spent)
+                    before = shard.batches
+                    spent = await _redis_turn(sending[kind], answered, client, LANES, TURN)
+                    redis_own[kind].append(spent)
+                    batches, turns = batches + shard.batches - before, turns + 1
+                    spent = await _redis_turn(sending[kind], answered, client, 1, ALONE)
+                    redis_alone[kind].append(spent)
     metrics.close()
     figures = {
         kind: {
@@ -185,9 +185,8 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
 
 def _added(values: list[float], plain: list[float]) -> list[float]:
     """Median and quartiles of the difference between a turn and the plain one of its round."""
-    more = sorted(value - base for value, base in zip(values, plain, strict=True))
-    quarter = len(more) // 4
-    return [round(us, 2) for us in (median(more), more[quarter], more[-quarter - 1])]
+    own = spread([value - base for value, base in zip(values, plain, strict=True)], 2)
+    return [own["median"], own["q1"], own["q3"]]
 
 
 def _endpoint(

@@ -23,7 +23,7 @@ class ChunksOnly:
         for full in self._held[:-1]:
             full.remove()
         self._number += 1
-        chunk = RowChunk.create(self._spool, TOKEN, self._number)
+        chunk = RowChunk.create(self._spool, TOKEN, self._number, 1)
         self._held = [*self._held[-1:], chunk]
         self.rows.offer(chunk.mapped)
 

@@ -39,7 +39,8 @@ rounds lie between the quartiles, so a change that stays between them is noise. 
 bid" is how long a core works on a bid from its body to its answer, with neither a socket nor the
 ledger; "asgi bid remembered" adds the ledger, and the section on sockets adds the server. A
 benchmark in one process, run alone, prints the time of a round, which is 400 calls for most:
-divide by these to get the figure on this page.
+divide by these to get the figure on this page. What a section describes and its tables lack is not
+measured yet.
 
 [A separate benchmark](market/README.md), `make market`, measures the product beside other
 bidders.

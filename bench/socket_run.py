@@ -22,12 +22,11 @@ import msgspec
 
 from bench.client import Outcome, drive, quantile, run, schedule
 from bench.command import TURN_S, command, scratch
-from bench.contenders import CAMPAIGNS, COMPARED, Contender, start
+from bench.contenders import CAMPAIGNS, COMPARED, CONNECTIONS, Contender, start
 from bench.processes import BenchError, cores, pinned
 from bench.redis_time import processor_s_of
 from bench.spread import spread
 
-CONNECTIONS: Final = 64
 WARM_UP_S: Final = 0.3
 MOST_LATE: Final = 0.02  # of the answers of a turn
 MAX_ROUNDS: Final = 100
@@ -100,14 +99,21 @@ class HalfSample(msgspec.Struct):
 
 
 def saturate(contender: Contender, seconds: float) -> Sample:
-    """Warm up, then drive the contender for `seconds`. Raises BenchError at a wrong answer."""
+    """Warm up, then drive the contender for `seconds`, or with all wins of a turn.
+
+    Raises BenchError at a wrong answer, and where a win does not count.
+    """
     server = contender.server
-    _drive(contender, WARM_UP_S)
+    a_turn = contender.wins.a_turn if contender.wins else 0
+    _drive(contender, _wires(contender, a_turn // 10), WARM_UP_S)
+    wires = _wires(contender, a_turn)
     processor, system, own = server.processor_s(), server.system_s(), time.process_time()
-    outcome = _drive(contender, seconds)
+    outcome = _drive(contender, wires, seconds)
     own = time.process_time() - own
     processor, system = server.processor_s() - processor, server.system_s() - system
     count = outcome.requests
+    if contender.wins:
+        contender.wins.check(count)
     return Sample(
         requests_per_s=count / outcome.seconds,
         processor_us=processor / count * 1e6,
@@ -119,13 +125,16 @@ def saturate(contender: Contender, seconds: float) -> Sample:
 
 
 def relax(contender: Contender, seconds: float, rate: float) -> HalfSample:
-    """Send `rate` requests a second. Raises BenchError at a wrong answer."""
-    _schedule(contender, WARM_UP_S, rate)
+    """Send `rate` requests a second. Raises BenchError as `saturate` does."""
+    _schedule(contender, _wires(contender, round(WARM_UP_S * rate)), WARM_UP_S, rate)
+    wires = _wires(contender, round(seconds * rate))
     server, url = contender.server, contender.server.environ.get("SNAPBID_REDIS_URL")
     processor, redis = server.processor_s(), processor_s_of(url) if url else 0.0
-    outcome = _schedule(contender, seconds, rate)
+    outcome = _schedule(contender, wires, seconds, rate)
     processor = server.processor_s() - processor
     redis = processor_s_of(url) - redis if url else 0.0
+    if contender.wins:
+        contender.wins.check(outcome.requests)
     return HalfSample(
         **outcome.quantiles_ms(),
         lag_ms=quantile(outcome.lags, 0.99) * 1e3,
@@ -135,14 +144,23 @@ def relax(contender: Contender, seconds: float, rate: float) -> HalfSample:
     )
 
 
-def _drive(contender: Contender, seconds: float) -> Outcome:
-    port, wires = contender.server.port, contender.requests
-    return _checked(contender, run(drive(port, wires, connections=CONNECTIONS, seconds=seconds)))
+def _wires(contender: Contender, wins: int) -> Sequence[bytes]:
+    """What a turn sends: the contender's requests, or win notices for so many new bids."""
+    requests = contender.requests
+    return contender.wins.make(requests, wins) if contender.wins else requests
 
 
-def _schedule(contender: Contender, seconds: float, rate: float) -> Outcome:
-    port, wires = contender.server.port, contender.requests
-    work = schedule(port, wires, connections=CONNECTIONS, rate=rate, seconds=seconds)
+def _drive(contender: Contender, wires: Sequence[bytes], seconds: float) -> Outcome:
+    port, once = contender.server.port, contender.wins is not None
+    work = drive(port, wires, connections=CONNECTIONS, seconds=seconds, once=once)
+    return _checked(contender, run(work))
+
+
+def _schedule(contender: Contender, wires: Sequence[bytes], seconds: float, rate: float) -> Outcome:
+    """Send at that rate; each win notice once."""
+    port = contender.server.port
+    lasts = len(wires) / rate if contender.wins else seconds
+    work = schedule(port, wires, connections=CONNECTIONS, rate=rate, seconds=lasts)
     return _checked(contender, run(work))
 
 
@@ -235,8 +253,11 @@ def main(seconds: float, rounds: int, half_seconds: float, half_rounds: int) -> 
         "half_seconds_a_turn": half_seconds,
         "compared": COMPARED,
         "request_bytes_median": {
-            contender.name: median(map(len, contender.requests)) for contender in contenders
+            contender.name: median(map(len, contender.requests))
+            for contender in contenders
+            if contender.wins is None
         },
+        "wins_a_turn": {each.name: each.wins.a_turn for each in contenders if each.wins},
     }
     result["figures"] = {
         name: spreads(own) | {"memory_mib": round(memory[name], 1)} for name, own in full.items()

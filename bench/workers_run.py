@@ -18,10 +18,10 @@ import redis
 from bench import redis_time
 from bench.client import drive, run
 from bench.command import TURN_S, command, scratch
-from bench.contenders import CAMPAIGNS, REQUESTS, answered
+from bench.contenders import CAMPAIGNS, CONNECTIONS, REQUESTS, answered
 from bench.processes import BenchError, ServerProcess, cores, pinned
 from bench.served import product
-from bench.socket_run import CONNECTIONS, MAX_ROUNDS, MOST_LATE, WARM_UP_S
+from bench.socket_run import MAX_ROUNDS, MOST_LATE, WARM_UP_S
 from bench.spread import spread
 from workload import requests
 

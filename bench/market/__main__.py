@@ -32,6 +32,7 @@ from workload.requests import encode
 
 OUTPUT: Final = ROOT / "build" / "market"
 QUICK: Final = Turns(rounds=2, seconds=0.7, mixed_rounds=1, mixed_seconds=1.0)
+MOST_LOAD: Final = 1.0  # before figures that are to be committed
 PLAIN_MODES: Final = (NO_BID, BID, NOTICES, MIXED)
 
 
@@ -51,21 +52,37 @@ def main() -> None:
     if unknown := ({*chosen.bidder} | checkouts.keys()) - bidders.keys():
         parser.error(f"no such bidder: {', '.join(unknown)} (there are {', '.join(bidders)})")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and its servers end
+    if chosen.keep and (load_before := os.getloadavg()[0]) > MOST_LOAD:
+        parser.error(
+            f"--keep: the load is {load_before:.1f}, so other programs use the cores and would be"
+            f" measured, too; wait until it is below {MOST_LOAD:g}"
+        )
     output = page.RESULTS if chosen.keep else OUTPUT
     output.mkdir(parents=True, exist_ok=True)
-    made = corpus.make()
-    skipped = {}
-    for name in chosen.bidder or bidders:
-        try:
-            checkout = checkouts.get(name)
-            result = run(bidders[name], checkout, made, QUICK if chosen.quick else Turns())
-            write(result, output / f"{name}.json")
-        except (BenchError, ClientError, OSError) as error:
-            skipped[name] = str(error)
-            print(f"{name} skipped: {error}", flush=True)
+    made, turns = corpus.make(), QUICK if chosen.quick else Turns()
+    were_run = [
+        run_to(output, bidders[name], checkouts.get(name), made, turns)
+        for name in chosen.bidder or bidders
+    ]
     page.write(output, page.PAGE if chosen.keep else output / page.PAGE.name)
-    if set(skipped) == set(chosen.bidder or bidders):
+    if not any(were_run):
         sys.exit("no bidder was run")
+
+
+def run_to(output: Path, bidder: Bidder, checkout: str | None, made: Corpus, turns: Turns) -> bool:
+    """Write the bidder's result, or why it has none, in place of an earlier one; whether it was
+    run.
+    """
+    path = output / f"{bidder.NAME}.json"
+    path.unlink(missing_ok=True)
+    try:
+        write(run(bidder, checkout, made, turns), path)
+    except (BenchError, ClientError, OSError) as error:
+        print(f"{bidder.NAME} skipped: {error}", flush=True)
+        reason = str(error).partition("\n")[0].rstrip(":")
+        write({"kind": "market", "bidder": bidder.NAME, "skipped": reason}, path)
+        return False
+    return True
 
 
 def run(bidder: Bidder, checkout: str | None, made: Corpus, turns: Turns) -> dict[str, Any]:

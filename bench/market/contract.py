@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from bench.market.corpus import Campaign
+from bench.market.corpus import TMAX_MS, Campaign
 from workload.requests import Request
 from workload.serving import LOOPBACK
 
 ANSWER, TARGETING, FLOOR, SIZE, BLOCKS = "answer", "targeting", "floor", "size", "blocks"
-PRICE, MARKUP, MISSED = "price", "markup", "missed"
+PRICE, MARKUP, MISSED, LATE = "price", "markup", "missed", "late"
 RULES: Final = {
     ANSWER: "200 with a bid for each impression at most, of this auction, or 204",
     TARGETING: "the campaign takes the user's segments, country and device type",
@@ -25,6 +25,7 @@ RULES: Final = {
     PRICE: "the bid is of the campaign that pays most, at what it pays",
     MARKUP: "the bid has markup (`adm`)",
     MISSED: "an impression that a campaign may have gets a bid",
+    LATE: f"the answer comes within {TMAX_MS} ms (`tmax`)",
 }
 MICROS_A_CENT: Final = 10_000
 
@@ -208,3 +209,9 @@ def notice_wire(bid: ReceivedBid) -> bytes | None:
     if scheme != "http" or host.partition(":")[0] != LOOPBACK or not slash:
         return None
     return f"GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+
+
+def wins_of(status: int, body: bytes) -> list[bytes]:
+    """The win notices for the bids of an answer."""
+    wires = map(notice_wire, bids_of(status, body))
+    return [wire for wire in wires if wire is not None]

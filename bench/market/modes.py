@@ -1,9 +1,9 @@
 """The modes: what is sent to a bidder, and what is measured.
 
 A saturated bidder has 64 connections, each of which sends its next request when it has its answer.
-Mixed traffic leaves on schedule at half of its capacity, however slow the answers are, and a
-latency counts from the scheduled time. Every answer of every mode is checked, after the time that
-is measured.
+Mixed traffic leaves on schedule at half of its capacity, however slow the answers are; a latency
+counts from the scheduled time. Those of a turn's first quarter do not count, in which the server
+accepts the connections. Every answer of every mode is checked, after the time that is measured.
 """
 
 import time
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.client import Outcome, as_new_auctions, drive, quantile, request, run, schedule
+from bench.client import Each, Outcome, as_new_auctions, drive, quantile, request, run, schedule
 from bench.market.bidders import BID, LIMITS, MIXED, NO_BID, NOTICES, Bidder, Started
-from bench.market.contract import Auction, Breach, Judge, auctions, bids_of, notice_wire
+from bench.market.contract import LATE, Auction, Breach, Judge, auctions, wins_of
 from bench.market.corpus import TMAX_MS, Corpus
 from bench.processes import BenchError
 from bench.spread import spread
@@ -23,11 +23,13 @@ from workload.requests import Request, encode
 
 CONNECTIONS: Final = 64
 WARM_UP_S: Final = 0.5
+SETTLE: Final = 0.25  # the first part of a turn of mixed traffic, whose latencies do not count
 NOTICE_EVERY: Final = 10  # of mixed traffic, a win notice
 ID_LENGTH: Final = 32
 NUMBER: Final = 8  # digits of the id
 
-Answer = tuple[bytes, int, bytes]  # the auction's id, status and body; no id for a notice
+# The auction's id, status, body and latency (s); no id for a notice.
+Answer = tuple[bytes, int, bytes, float]
 Wires = Sequence[bytes]
 
 
@@ -43,8 +45,8 @@ class Turns(msgspec.Struct, frozen=True):
 class Sample(msgspec.Struct):
     """One turn. Processor times in µs a request, shares of a core; `store_us` is the stores'.
 
-    `wrong` are answers that break a rule and `late` those after `tmax`, as shares; `p…_ms` and
-    `lag_ms`, the 99th percentile of how late the client sent, are of mixed traffic.
+    `wrong` are answers that break a rule and `late` those that break that of `tmax`, as shares;
+    `p…_ms` and `lag_ms`, the 99th percentile of how late the client sent, are of mixed traffic.
     """
 
     requests_per_s: float
@@ -83,15 +85,16 @@ class Traffic:
 
     def breaches(self, answer: Answer) -> list[Breach]:
         """The rules that an answer breaks; a notice is answered by a status below 300."""
-        id, status, body = answer
+        id, status, body, latency = answer
         if not id:
             return [] if status < 300 else [Breach("answer", f"status {status} to a notice")]
-        return self._judge.breaches(self._asked_of(id), id.decode(), status, body)
+        ms = latency * 1e3
+        late = [Breach(LATE, f"after {ms:.0f} ms")] if ms > TMAX_MS else []
+        return late + self._judge.breaches(self._asked_of(id), id.decode(), status, body)
 
     def wins_of(self, answers: Iterable[Answer]) -> list[bytes]:
         """The win notices for the bids of these answers."""
-        bids = (bid for _, status, body in answers for bid in bids_of(status, body))
-        return [wire for wire in map(notice_wire, bids) if wire is not None]
+        return [wire for _, status, body, _ in answers for wire in wins_of(status, body)]
 
 
 def id_of(wire: bytes) -> bytes:
@@ -125,18 +128,18 @@ def relax(
 ) -> tuple[Sample, list[Answer]]:
     """The requests in turn as new auctions, at that rate."""
     port = traffic.started.server.port
-    return _turn(traffic, lambda each: run(
-        schedule(port, wires, connections=CONNECTIONS, rate=rate, seconds=seconds, each=each)
-    ))  # fmt: skip
+    settle_s = seconds * SETTLE
+    return _turn(traffic, lambda each: run(schedule(
+        port, wires,
+        connections=CONNECTIONS, rate=rate, seconds=seconds, settle_s=settle_s, each=each,
+    )))  # fmt: skip
 
 
-def _turn(
-    traffic: Traffic, work: Callable[[Callable[[bytes, int, bytes], None]], Outcome]
-) -> tuple[Sample, list[Answer]]:
+def _turn(traffic: Traffic, work: Callable[[Each], Outcome]) -> tuple[Sample, list[Answer]]:
     answers: list[Answer] = []
 
-    def keep(wire: bytes, status: int, body: bytes) -> None:
-        answers.append((id_of(wire), status, body))
+    def keep(wire: bytes, status: int, body: bytes, latency: float) -> None:
+        answers.append((id_of(wire), status, body, latency))
 
     server, store_s = traffic.started.server, traffic.started.store_s or (lambda: 0.0)
     before = server.processor_s(), server.system_s(), store_s(), time.process_time()
@@ -144,8 +147,7 @@ def _turn(
     after = server.processor_s(), server.system_s(), store_s(), time.process_time()
     processor, system, store, own = (b - a for a, b in zip(before, after, strict=True))
     count = outcome.requests
-    wrong = sum(1 for answer in answers if traffic.breaches(answer))
-    late = sum(1 for latency in outcome.latencies if latency * 1e3 > TMAX_MS)
+    broken = [{rule for rule, _ in traffic.breaches(answer)} for answer in answers]
     return Sample(
         requests_per_s=count / outcome.seconds,
         processor_us=processor / count * 1e6,
@@ -153,8 +155,8 @@ def _turn(
         store_us=store / count * 1e6,
         server_busy=processor / outcome.seconds,
         client_busy=own / outcome.seconds,
-        wrong=wrong / count,
-        late=late / count,
+        wrong=sum(map(bool, broken)) / count,
+        late=sum(LATE in rules for rules in broken) / count,
         **outcome.quantiles_ms(),
         lag_ms=quantile(outcome.lags, 0.99) * 1e3,
     ), answers

@@ -11,8 +11,9 @@ from typing import Any, Final
 from bench.market.bidders import BID, LIMITS, MIXED, NO_BID, NOTICES, load
 from bench.market.contract import RULES
 from bench.market.corpus import TMAX_MS
+from bench.market.modes import SETTLE
 from bench.market.probes import LIMIT_RULES
-from bench.sections.parts import about, table
+from bench.sections.parts import ENOUGH, TICKS, about, p999_ms, system_us, table
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results"
@@ -35,30 +36,60 @@ CONTRACT: Final = """
 ## The contract
 
 How many answers broke each rule, over one answer to each request of the corpus; budgets and caps
-over a few requests that only a limited campaign may have. A dash: the bidder lacks the feature.
+over a few requests that only a limited campaign may have. A dash: the bidder lacks the feature, or
+its result is older than the rule.
 
 """
 NOT_MEASURED: Final = "- `{}` has no result: {}\n"
+DISTURBED: Final = """
+**Requests/s and latencies here do not show what these bidders can do.** Saturated, their server
+used less than {busy:.0%} of its core: client, stores or other programs were the limit. Compare
+processor time, which a busy machine increases, too.
+
+"""
 FIGURES: Final = """
 ## Figures
 
 Medians of the turns. "µs" is processor time a request, user and system, as the operating system
 counts it for the serving process; "stores µs" that of its stores, on the client's core. "Busy" is
-the share of their cores that server and client used. If the server's is below {busy:.0%}, its
-requests/s do not show its capacity, since client, stores or (if the load before the run was above
-1) other programs were the limit: compare processor time then. "Wrong" is the share of answers
-that break the contract, "late" of those after {tmax} ms. "Client late" is the 99th percentile of
-how late requests left although a connection was free; it is part of the latencies.
+the share of their cores that server and client used. "Wrong" is the share of answers that break the
+contract, "late" of those among them that came after {tmax} ms. "Client late" is the 99th percentile
+of how late requests left although a connection was free; it is part of the latencies. A p99.9 is
+blank where a turn has fewer than {enough:,} requests, "of it system" where a turn has fewer than
+{ticks} of the kernel's hundredths of a second.
 """
 
 
 def render(results: Mapping[str, dict[str, Any]]) -> str:
     """The page as Markdown."""
-    parts = [INTRODUCTION, "\n## Bidders\n\n", *_bidders(results), CONTRACT, _contract(results)]
-    parts += [FIGURES.format(busy=BUSY, tmax=TMAX_MS)]
+    measured = {name: own for name, own in results.items() if "skipped" not in own}
+    parts = [INTRODUCTION, *_disturbed(measured), "\n## Bidders\n\n", *_bidders(measured)]
+    parts += [*_not_measured(results), CONTRACT, _contract(measured)]
+    parts += [FIGURES.format(tmax=TMAX_MS, enough=ENOUGH, ticks=TICKS)]
     for mode, title in TITLES.items():
-        parts += [f"\n### {title}\n\n", _mode(results, mode)]
+        parts += [f"\n### {title}\n\n", _mode(measured, mode)]
     return "".join(parts)
+
+
+def _disturbed(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """The bidders that were not the limit of their figures."""
+    busy = {
+        name: min(
+            (
+                own["modes"][mode]["server_busy"]["median"]
+                for mode in (NO_BID, BID, LIMITS)
+                if "skipped" not in own["modes"][mode]
+            ),
+            default=1.0,
+        )
+        for name, own in results.items()
+    }
+    slow = [name for name, share in busy.items() if share < BUSY]
+    if slow:
+        yield DISTURBED.format(busy=BUSY)
+    for name in slow:
+        load = results[name]["about"]["load_before"]
+        yield f"- `{name}`: {busy[name]:.0%}; the load before its run was {load}.\n"
 
 
 def _bidders(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
@@ -74,12 +105,17 @@ def _bidders(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
             f" {method['mixed_seconds']:g} s of mixed traffic; {own['seconds']} s in all. Decoding"
             f" a request with the standard library took {own['gauge_us']['median']:.1f} µs.\n\n"
         )
+
+
+def _not_measured(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """Why bidders have no result."""
     for name, bidder in load().items():
+        needed = f"; it needs a checkout of {bidder.REPOSITORY}" if bidder.REPOSITORY else ""
         if name not in results:
-            needed = (
-                f"it needs a checkout of {bidder.REPOSITORY}" if bidder.REPOSITORY else "not run"
-            )
-            yield NOT_MEASURED.format(name, needed)
+            yield NOT_MEASURED.format(name, f"it was not run{needed}")
+    for name, own in results.items():
+        if "skipped" in own:
+            yield NOT_MEASURED.format(name, own["skipped"])
 
 
 def _contract(results: Mapping[str, dict[str, Any]]) -> str:
@@ -104,26 +140,38 @@ def _mode(results: Mapping[str, dict[str, Any]], mode: str) -> str:
         if reason := figures.get("skipped"):
             left_out.append(f"- `{name}` left out: {reason}.\n")
         else:
-            rows.append((name, *_row(figures, mode)))
+            rows.append((name, *_row(figures, mode, own["method"])))
     columns = ["requests/s", "µs", "of it system", "stores µs", "server / client busy", "wrong"]
-    columns += ["late", "p50 ms", "p99 ms", "p99.9 ms", "client late ms"] if mode == MIXED else []
-    columns += ["counted"] if mode == NOTICES else []
+    columns += ["counted"] if mode == NOTICES else ["late"]
+    columns += ["p50 ms", "p99 ms", "p99.9 ms", "client late ms"] if mode == MIXED else []
     return table(("", *columns), rows) + ("\n" + "".join(left_out) if left_out else "")
 
 
-def _row(figures: Mapping[str, Any], mode: str) -> Iterator[str]:
+def _row(figures: Mapping[str, Any], mode: str, method: Mapping[str, Any]) -> Iterator[str]:
     middle = {name: own["median"] for name, own in figures.items() if isinstance(own, dict)}
+    requests = _requests_a_turn(figures, mode, method)
     yield f"{middle['requests_per_s']:,.0f}"
-    for name in ("processor_us", "system_us", "store_us"):
-        yield f"{middle[name]:.1f}"
+    yield f"{middle['processor_us']:.1f}"
+    yield system_us(middle["system_us"], requests)
+    yield f"{middle['store_us']:.1f}"
     yield f"{middle['server_busy']:.0%} / {middle['client_busy']:.0%}"
     yield f"{middle['wrong']:.1%}"
-    if mode == MIXED:
-        yield f"{middle['late']:.2%}"
-        for name in ("p50_ms", "p99_ms", "p999_ms", "lag_ms"):
-            yield f"{middle[name]:.2f}"
     if mode == NOTICES:
         yield f"{figures['counted']:,} of {figures['sent']:,}" if "counted" in figures else "—"
+    else:
+        yield f"{middle['late']:.2%}"
+    if mode == MIXED:
+        yield f"{middle['p50_ms']:.2f}"
+        yield f"{middle['p99_ms']:.2f}"
+        yield p999_ms(middle["p999_ms"], requests)
+        yield f"{middle['lag_ms']:.2f}"
+
+
+def _requests_a_turn(figures: Mapping[str, Any], mode: str, method: Mapping[str, Any]) -> float:
+    if mode == NOTICES:
+        return float(figures["sent"] / method["rounds"])
+    seconds = method["mixed_seconds"] * (1 - SETTLE) if mode == MIXED else method["seconds"]
+    return float(figures["requests_per_s"]["median"] * seconds)
 
 
 def read(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:

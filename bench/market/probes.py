@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from bench.contenders import ask
-from bench.market.contract import RULES
+from bench.market.contract import RULES, bids_of, wins_of
 from bench.market.corpus import CAP, SCARCE
-from bench.market.modes import Traffic, id_of, once
+from bench.market.modes import Traffic, once
 from workload.requests import Request
 
 BUDGET, CAPPED, COUNTED = "budget", "cap", "counted"
@@ -53,9 +53,10 @@ def limits(traffic: Traffic) -> dict[str, Verdict]:
     bids = [*_win(traffic, corpus.scarce[:half]), *_win(traffic, corpus.scarce[half:])]
     rounds = zip(*corpus.capped.values(), strict=True)  # a request of each user in turn
     seen = Counter(user for round in rounds for user in _win(traffic, round))
+    by_user = {user: seen[user] for user in corpus.capped}
     return {
         BUDGET: _within(len(corpus.scarce), {"the campaign": len(bids)}, SCARCE),
-        CAPPED: _within(sum(map(len, corpus.capped.values())), seen, CAP),
+        CAPPED: _within(sum(map(len, corpus.capped.values())), by_user, CAP),
     }
 
 
@@ -63,12 +64,11 @@ def _win(traffic: Traffic, requests: Iterable[Request]) -> list[str]:
     """Send the requests, notice the bids' wins, wait until these count; the users with a bid."""
     users = []
     for request in requests:
-        wire = traffic.wire_of(request)
-        status, body = ask(traffic.started.server, wire)
-        if status == 200:
+        status, body = ask(traffic.started.server, traffic.wire_of(request))
+        if bids_of(status, body):
             users.append(request["user"]["id"])
-            for notice in traffic.wins_of([(id_of(wire), status, body)]):
-                ask(traffic.started.server, notice)
+        for notice in wins_of(status, body):
+            ask(traffic.started.server, notice)
     time.sleep(SETTLED_S)
     return users
 

@@ -15,7 +15,7 @@ TEXT: Final = """
 `python -m bench.limits_run`: the additional cost of a bid if every campaign has a budget or
 frequency caps, in microseconds of processor time of a worker (decode, decide, pack for Redis,
 encode; without waiting and sockets) and of Redis; medians of the differences within a round, and
-their quartiles.
+their quartiles, unless it has too few rounds.
 """
 
 BATCHES: Final = """
@@ -50,11 +50,17 @@ def render(result: dict[str, Any]) -> str:
     cost = result["cost"]
     for title, own in cost["added"].items():
         added = (own[name] for name in WHERE.values())
-        rows.append((title, *(f"{us:.1f} ({low:.1f} to {high:.1f})" for us, low, high in added)))
+        rows.append((title, *(_text(*us) for us in added)))
     batches = BATCHES.format(plain=cost["kinds"]["plain"], **cost)
     costs = table(("", *WHERE), rows)
     refused = _refused(result["refused"])
     return TEXT + about(result) + costs + batches + refused + PACING.format(**result["pacing"])
+
+
+def _text(us: float, *quartiles: float) -> str:
+    """A figure of a few rounds has no quartiles."""
+    own = " to ".join(f"{quartile:.1f}" for quartile in quartiles)
+    return f"{us:.1f} ({own})" if own else f"{us:.1f}"
 
 
 def _refused(measured: list[dict[str, Any]]) -> str:

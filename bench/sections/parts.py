@@ -1,7 +1,11 @@
 """Common parts of the sections: tables, the origin of a result, figures to compare."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+ENOUGH: Final = 1_000  # requests for a p99.9
+TICK_US: Final = 10_000  # in which the kernel counts its time
+TICKS: Final = 20  # for a figure of it
 
 
 class Figure(NamedTuple):
@@ -43,6 +47,16 @@ def about(result: dict[str, Any]) -> str:
         f"{own['load_before']} before the run; {own['kernel']}, Python {own['python']}, "
         f"{versions}.\n\n"
     )
+
+
+def p999_ms(ms: float, requests: float) -> str:
+    """The p99.9 of a turn; empty if it has too few requests."""
+    return f"{ms:.2f}" if requests >= ENOUGH else ""
+
+
+def system_us(us: float, requests: float) -> str:
+    """The time in the kernel a request of a turn; empty if that is too few ticks of its clock."""
+    return f"{us:.1f}" if us * requests >= TICKS * TICK_US else ""
 
 
 def table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -3,11 +3,19 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from bench.sections.parts import Figure, about, spread_figure, table
+from bench.sections.parts import (
+    ENOUGH,
+    TICKS,
+    Figure,
+    about,
+    p999_ms,
+    spread_figure,
+    system_us,
+    table,
+)
 from bench.socket_run import ADDED, RATIOS
 
 BUSY: Final = 0.9  # a server that was less busy was not the limit
-ENOUGH: Final = 1_000  # requests for a p99.9
 LAG_MS: Final = 1.0  # a client that is later measures itself
 
 TEXT: Final = """
@@ -18,14 +26,17 @@ keep-alive connections. First each contender is saturated (closed loop: a connec
 next request when it has its answer). In each of {rounds} rounds all take turns of
 {seconds_a_turn} s after a warm-up; figures are medians of the rounds. Processor time is that of
 the serving process, all threads, user and system, and is the steadiest figure here; memory is its
-resident memory after all turns. A wrong status ends the run; "late" is the share of bids that
+resident memory after all turns. System time is counted in hundredths of a second, and blank where
+a turn has fewer than {ticks} of them. A wrong status ends the run; "late" is the share of bids that
 were answered 204 because their time had run out.
 
 - `bid` is the product with {campaigns} campaigns under the server settings of `snapbid serve`, end
   to end: each bid is remembered in Redis before it is answered. `bid-test` is the same requests
   with `test: 1`, which are answered but not remembered; `bid-today` is requests of today's sizes;
   `bid-limited` is the same campaigns, each with a budget and a frequency cap.
-  `win` is win notices for remembered bids, settled in Redis before they are answered.
+  `win` is win notices, each for a bid of its own that was remembered just before the turn; they are
+  settled in Redis before they are answered. A turn has 50,000 of them (of the peer, 3,000), and
+  one that does not count ends the run.
 - `constant` is an application that always sends 1 KB (or 204) under the same server settings: the
   ceiling. `read` reads the request's body first. It runs in a task for each request, as Granian
   runs any application; `taskless` runs without, as the product's bids and notices do
@@ -69,9 +80,9 @@ def render(result: dict[str, Any]) -> str:
     method = result["method"]
     return "".join(
         [
-            TEXT.format(**method),
+            TEXT.format(ticks=TICKS, **method),
             about(result),
-            contenders(result["figures"]),
+            contenders(result["figures"], method),
             slow(result["figures"]),
             HALF_TEXT.format(enough=ENOUGH, **method),
             _half(result["half"], method["half_seconds_a_turn"]),
@@ -98,17 +109,19 @@ def figures(result: dict[str, Any]) -> Iterator[Figure]:
         yield spread_figure(f"ratio of {name}", own["requests"], less_is_better=False)
 
 
-def contenders(figures: dict[str, Any]) -> str:
+def contenders(figures: dict[str, Any], method: dict[str, Any]) -> str:
     """A row for each."""
+    wins = method.get("wins_a_turn", {})
     rows = []
     for name, own in figures.items():
         middle = {key: value["median"] for key, value in own.items() if isinstance(value, dict)}
+        requests = wins.get(name, middle["requests_per_s"] * method["seconds_a_turn"])
         rows.append(
             (
                 name,
                 f"{middle['requests_per_s']:,.0f}",
                 f"{middle['processor_us']:.1f}",
-                f"{middle['system_us']:.1f}",
+                system_us(middle["system_us"], requests),
                 f"{own['memory_mib']:.0f}",
                 f"{middle['server_busy']:.0%} / {middle['client_busy']:.0%}",
                 f"{middle['late']:.2%}",
@@ -121,7 +134,7 @@ def contenders(figures: dict[str, Any]) -> str:
 def slow(figures: dict[str, Any]) -> str:
     """What kept servers from using their whole core."""
     slow = [
-        f"{name} ({'the client' if own['client_busy']['median'] >= BUSY else 'other programs'})"
+        f"{name} ({_limit(own)})"
         for name, own in figures.items()
         if own["server_busy"]["median"] < BUSY
     ]
@@ -132,12 +145,18 @@ def slow(figures: dict[str, Any]) -> str:
     )
 
 
+def _limit(own: dict[str, Any]) -> str:
+    """What may have kept a server from using its whole core."""
+    if own["client_busy"]["median"] >= BUSY:
+        return "the client"
+    return "the client's core or other programs"
+
+
 def _half(half: dict[str, Any], seconds: float) -> str:
     rows = []
     for name, own in half.items():
         middle = {quantile: f"{own[quantile]['median']:.2f}" for quantile in QUANTILES}
-        if own["requests_per_s"] * seconds < ENOUGH:
-            middle["p999_ms"] = ""
+        middle["p999_ms"] = p999_ms(own["p999_ms"]["median"], own["requests_per_s"] * seconds)
         times = (f"{own[name]['median']:.1f}" for name in TIMES)
         late = f"{own['late']['median']:.2%}"
         rows.append((name, f"{own['requests_per_s']:,}", *middle.values(), late, *times))

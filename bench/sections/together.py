@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from bench.sections.parts import Figure, about, spread_figure, table
+from bench.socket_run import MOST_LATE
 
 TEXT: Final = """
 ## Bids beside event batches
@@ -11,7 +12,8 @@ TEXT: Final = """
 One worker pinned to a core, with {campaigns:,} campaigns. {bids_a_second:.0f} bid requests a second
 leave on schedule for {seconds:g} s, and latency counts from the scheduled time; meanwhile each
 sender sends batches of 600 events back to back to the same worker. {rounds} rounds, medians. Redis,
-PostgreSQL and the client share the other core.
+PostgreSQL and the client share the other core. "Late" is the share of bids that were answered 204
+because their time had run out; above {most_late:.0%} the run ends.
 """
 QUANTILES: Final = ("p50_ms", "p99_ms", "p999_ms")
 
@@ -22,11 +24,14 @@ def render(result: dict[str, Any]) -> str:
             name,
             f"{own['events_a_second']['median']:,.0f}",
             *(f"{own[f'bid_{quantile}']['median']:.1f}" for quantile in QUANTILES),
+            f"{own['late']['median']:.2%}" if "late" in own else "",
         )
         for name, own in result["figures"].items()
     ]
-    heading = ("", "events/s", "bid p50 ms", "p99 ms", "p99.9 ms")
-    return TEXT.format(**result["method"]) + about(result) + table(heading, rows)
+    heading = ("", "events/s", "bid p50 ms", "p99 ms", "p99.9 ms", "late")
+    return (
+        TEXT.format(most_late=MOST_LATE, **result["method"]) + about(result) + table(heading, rows)
+    )
 
 
 def figures(result: dict[str, Any]) -> Iterator[Figure]:

@@ -8,7 +8,9 @@ from itertools import islice
 
 import pytest
 
+from bench import together_run
 from bench.client import ClientError, as_new_auctions, drive, notice, quantile, schedule
+from bench.processes import BenchError
 
 WIRE = notice("/rtb/win", "auction", "1")
 EMPTY = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -91,6 +93,18 @@ async def test_a_schedule_sends_everything_and_measures_a_stall() -> None:
     assert outcome.seconds >= 0.49
 
 
+async def test_the_start_of_a_schedule_is_not_measured() -> None:
+    async def stall_at_first(number: int, writer: asyncio.StreamWriter) -> None:
+        if number == 0:
+            await asyncio.sleep(STALL_S)
+        writer.write(EMPTY)
+
+    async with serving(stall_at_first) as port:
+        outcome = await schedule(port, [WIRE], connections=1, rate=100, seconds=0.5, settle_s=0.25)
+    assert outcome.statuses == {204: 50}
+    assert len(outcome.latencies) == 25
+
+
 async def test_a_schedule_uses_all_connections() -> None:
     """While one is kept waiting, others serve what is due."""
     released = asyncio.Event()
@@ -142,6 +156,30 @@ async def test_a_schedule_goes_on_without_an_idle_connection() -> None:
         for writer in opened:
             with suppress(ConnectionError):
                 await writer.wait_closed()
+
+
+async def test_each_answer_comes_with_its_latency() -> None:
+    answers: list[tuple[bytes, int, bytes, float]] = []
+    async with serving(by_turns) as port:
+        work = drive(
+            port, [WIRE] * 4, connections=2, once=True, each=lambda *own: answers.append(own)
+        )
+        outcome = await work
+    assert sorted(latency for *_, latency in answers) == outcome.latencies
+
+
+@pytest.mark.parametrize("every", [2, 100])
+async def test_bids_beside_batches_are_answers_and_not_refusals(every: int) -> None:
+    async def answer(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(EMPTY if number % every == 0 else FULL)
+
+    async with serving(answer) as port:
+        turn = together_run._together(port, [WIRE], [], senders=0, rate=1_000, seconds=0.2)
+        if every == 2:
+            with pytest.raises(BenchError, match="204: 100"):
+                await turn
+        else:
+            assert (await turn)["late"] == 0.01
 
 
 def test_no_auction_is_sent_twice() -> None:

@@ -12,6 +12,7 @@ from bench.market.bidders import LIMITS, Place, Started
 from bench.market.bidders.snapbid import campaign_of as campaign_of
 from bench.market.bidders.snapbid import document
 from bench.market.corpus import Campaign, Corpus
+from bench.processes import ServerProcess
 from bench.redis_time import processor_s_of
 
 NAME: Final = "fastapi"
@@ -21,6 +22,7 @@ ABOUT: Final = (
 )
 LACKS: Final = (
     "It has no budgets and frequency caps.",
+    "It keeps no deadline: it answers with its bid however late.",
     "It takes no gzip and no odd types, and has no spool for notices and no metrics.",
 )
 REPOSITORY: Final = ""
@@ -32,11 +34,12 @@ def start(stack: ExitStack, place: Place, corpus: Corpus, campaigns: Sequence[Ca
     stores = stack.enter_context(served.stores(place.scratch, place.store_core, documents))
     server = stack.enter_context(served.fastapi_bidder(place.scratch, place.core, stores))
     url = stores["SNAPBID_REDIS_URL"]
-    return Started(server, PATH, lambda: _wins(url), lambda: processor_s_of(url))
+    return Started(server, PATH, lambda: wins(server), lambda: processor_s_of(url))
 
 
-def _wins(url: str) -> int:
-    with closing(redis.Redis.from_url(url)) as client:
+def wins(server: ServerProcess) -> int:
+    """How many wins it has counted so far."""
+    with closing(redis.Redis.from_url(server.environ["SNAPBID_REDIS_URL"])) as client:
         counters: list[dict[bytes, bytes]] = [
             _hash(client.hgetall(key)) for key in client.scan_iter("peer:counters:*")
         ]

@@ -9,6 +9,7 @@ from bench import served
 from bench.constant import PATH
 from bench.market.bidders import Place, Started
 from bench.market.corpus import Campaign, Corpus
+from bench.processes import ServerProcess
 from bench.redis_time import processor_s_of
 from workload.serving import LOOPBACK, confirm_budgets
 
@@ -35,10 +36,10 @@ def start(stack: ExitStack, place: Place, corpus: Corpus, campaigns: Sequence[Ca
     documents = list(map(document, campaigns))
     product = served.product(place.scratch, place.core, place.store_core, documents)
     server = stack.enter_context(product)
-    url, page = server.environ["SNAPBID_REDIS_URL"], server.environ["SNAPBID_OPS_PORT"]
+    url = server.environ["SNAPBID_REDIS_URL"]
     if any(each.budget_micros for each in campaigns):
         confirm_budgets(url)
-    return Started(server, PATH, lambda: _wins(int(page)), lambda: processor_s_of(url))
+    return Started(server, PATH, lambda: wins(server), lambda: processor_s_of(url))
 
 
 def document(campaign: Campaign) -> dict[str, Any]:
@@ -74,7 +75,9 @@ def document(campaign: Campaign) -> dict[str, Any]:
     }
 
 
-def _wins(port: int) -> int:
+def wins(server: ServerProcess) -> int:
+    """How many wins it has counted so far."""
+    port = server.environ["SNAPBID_OPS_PORT"]
     with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith(WINS))
