@@ -8,7 +8,6 @@ module_database  the same, shared by a module
 redis_url        the session's Redis, not emptied
 fresh_redis      the same, emptied first
 initialise       initialise(HOME) copies initialised and migrated PostgreSQL data into a home
-one_day          automatic: no test begins in the last minutes of a UTC day
 signals_heard    automatic: what is started hears SIGINT and SIGHUP, however the tests were started
 cluster          the session's Redis Cluster, 3 primaries with a replica each: healthy, emptied
 own_postgres     a PostgreSQL for a single test, which may stop it
@@ -40,7 +39,9 @@ from snapbid.warehouse.migrate import migrate
 
 HERE = Path(__file__).parent
 DAY_S = 86_400
-LONGEST_TEST_S = 180
+LONGEST_S = 180
+LONGEST_LONG_S = 660  # of tests that are marked `long`
+MIDNIGHT_S = 11  # after it: the audit of the auction log leaves out the day's first 10 s
 HEARD = (signal.SIGINT, signal.SIGHUP)
 SLOWEST_FIRST = ("faults", "property", "integration", "hostile", "exchange", "conformance")
 
@@ -71,6 +72,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: ranks.get(item.path.parent.name, len(ranks)))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Keep tests, and what they share, from crossing midnight UTC: much is counted per day."""
+    left = DAY_S - time.time() % DAY_S
+    if left < (LONGEST_LONG_S if item.get_closest_marker("long") else LONGEST_S):
+        time.sleep(left + MIDNIGHT_S)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def signals_heard() -> Iterator[None]:
     """Below nohup, or behind a script's ampersand, signals are ignored, also by children."""
@@ -88,14 +97,6 @@ def embedded_home() -> Iterator[Home]:
     with Home(path) as home:
         yield home
     shutil.rmtree(path)
-
-
-@pytest.fixture(autouse=True)
-def one_day() -> None:
-    """Keep tests from crossing midnight UTC: budgets, reports and counts are per day."""
-    left = DAY_S - time.time() % DAY_S
-    if left < LONGEST_TEST_S:
-        time.sleep(left + 1)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ own_redis  a Redis that the test may kill
 store      a client that bypasses the proxy
 proxy      between the ledger and that Redis
 ledger     a ledger that reaches Redis through the proxy
+
+no_heartbeats  ledgers send requests alone
 """
 
 import contextlib
@@ -25,6 +27,15 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow for a busy machine: longer timeouts for the ledgers of this process."""
     monkeypatch.setattr("snapbid.ledger.bids.shard.NOTICE_S", 2.0)
     monkeypatch.setattr("snapbid.ledger.bids.shard.STALL_S", 2.0)
+    monkeypatch.setattr("snapbid.redisclient.replicas.WAIT_MS", 800)  # other clients wait 1 s
+
+
+@pytest.fixture
+def no_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name it before the ledger, where a test holds back the next answer, which might else be a
+    heartbeat's.
+    """
+    monkeypatch.setattr("snapbid.ledger.bids.shard.HEARTBEAT_S", 3600.0)
 
 
 @pytest.fixture

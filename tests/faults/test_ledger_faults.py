@@ -31,6 +31,7 @@ SEED = int(os.environ.get("FAULTS_SEED") or random.SystemRandom().randrange(10**
 KILLS = int(os.environ.get("FAULTS_KILLS") or 8)
 
 
+@pytest.mark.usefixtures("no_heartbeats")
 async def test_applied_but_not_acknowledged_is_rolled_back(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
@@ -110,6 +111,7 @@ async def test_a_lost_revocation_is_repeated(ledger: Ledger, proxy: FaultProxy, 
     await settled_once(ledger, store, [b"before"])
 
 
+@pytest.mark.usefixtures("no_heartbeats")
 async def test_a_connection_cut_amid_answers_leaves_no_record(
     ledger: Ledger, proxy: FaultProxy, store: Any
 ) -> None:
@@ -187,6 +189,7 @@ async def test_it_may_start_before_redis(own_redis: Redis, tmp_path: Path) -> No
         assert await remember(ledger, b"a", (b"1", 1, 7))
 
 
+@pytest.mark.usefixtures("no_heartbeats")
 async def test_the_queue_is_bounded(
     ledger: Ledger, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

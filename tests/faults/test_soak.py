@@ -57,3 +57,11 @@ def test_the_accounts_balance(template: Path, seed: Seed) -> None:
     assert tally.conversions > 10
     assert tally.budgets_spent, "the budget is too large to be tested"
     assert tally.users_capped, "the cap is too high to be tested"
+
+
+@pytest.mark.long
+def test_the_accounts_of_a_fleet_balance(template: Path) -> None:
+    tally = run(FIRST, template, several=True)
+    print(tally.table())
+    assert not tally.differences
+    assert tally.answers["bid", 200] > 100

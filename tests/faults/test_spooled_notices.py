@@ -46,6 +46,7 @@ async def passed_since(store: Any, since_ms: int) -> int:
     return now_ms(store)
 
 
+@pytest.mark.usefixtures("no_heartbeats")
 async def test_a_notice_applied_and_spooled_counts_once_whatever_was_bid_since(
     own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any
 ) -> None:

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 from support.proxy import FaultProxy, Way
-from support.remembered import kill, looking, opened, remember, spool_files, sum_of, until
+from support.remembered import (
+    PATIENCE_S,
+    kill,
+    looking,
+    opened,
+    remember,
+    spool_files,
+    sum_of,
+    until,
+)
 from support.spending import limits, reserve, state
 
 from snapbid.embedded import Redis
@@ -28,9 +37,10 @@ CAP = limits(2, caps=((WON, 86_400),))
 
 async def sell_out(ledger: Ledger) -> None:
     """Hold the whole budget, and all that the cap allows."""
-    for number in range(WON):
-        assert await reserve(ledger, b"%d" % number, (b"1", PRICE, BUDGET)) == "k"
-        assert await reserve(ledger, b"c%d" % number, (b"1", 1, CAP), user="u") == "k"
+    # At once: a busy machine takes longer than HOLD_S for one after the other.
+    budgeted = [reserve(ledger, b"%d" % number, (b"1", PRICE, BUDGET)) for number in range(WON)]
+    capped = [reserve(ledger, b"c%d" % number, (b"1", 1, CAP), user="u") for number in range(WON)]
+    assert await asyncio.gather(*budgeted, *capped) == ["k"] * 2 * WON
     assert await more(ledger) == "bc"
 
 
@@ -50,12 +60,11 @@ async def win_all(ledger: Ledger) -> None:
 
 
 async def hold_clock_passes(store: Any, seconds: float) -> None:
-    async def now() -> int:
+    def now() -> int:
         return int(store.hget("{sb0}:h", "clock"))
 
-    end = await now() + seconds * 1000
-    while await now() < end:
-        await asyncio.sleep(0.02)
+    end = now() + seconds * 1000
+    await until(lambda: now() >= end)
 
 
 async def all_won(ledger: Ledger, store: Any) -> None:
@@ -76,8 +85,9 @@ async def test_while_redis_is_unavailable_no_hold_ends(own_redis: Redis, tmp_pat
         own_redis.start()
         await asyncio.to_thread(confirm_budgets, own_redis.url)
         await until(lambda: ledger.connected)
-        while spool_files(tmp_path):
-            assert await more(ledger) in ("bc", "")
+        async with asyncio.timeout(PATIENCE_S):
+            while spool_files(tmp_path):
+                assert await more(ledger) in ("bc", "")
         with looking(own_redis.url) as store:
             await all_won(ledger, store)
 
@@ -181,7 +191,7 @@ async def test_a_heartbeat_after_sign_off_delays_nothing(
     (token,) = set(tokens) - {own}
     seconds, microseconds = store.time()
     now_ms = seconds * 1000 + microseconds // 1000
-    store.eval(script("heartbeat"), 1, "{sb0}:epoch", now_ms, 600, token, "")
+    store.eval(script("heartbeat"), 1, "{sb0}:epoch", now_ms, 600, token, "", 0, "", 0)
     assert store.hkeys("{sb0}:spools") == [own]
 
 
@@ -229,20 +239,21 @@ async def test_a_hold_lasts_its_full_time_by_any_workers_clock(
 # -- a stop while Redis stalls --------------------------------------------------------------------
 
 
-@pytest.fixture
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snapbid.ledger.bids.shard.STALL_S", 0.2)
-    monkeypatch.setattr("snapbid.ledger.bids.ledger.STOP_S", 0.5)
-
-
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("no_heartbeats")
 @pytest.mark.parametrize("way", Way)
 async def test_unconfirmed_batches_are_rolled_back_by_the_next_process(
-    own_redis: Redis, proxy: FaultProxy, tmp_path: Path, store: Any, way: Way
+    own_redis: Redis,
+    proxy: FaultProxy,
+    tmp_path: Path,
+    store: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Way,
 ) -> None:
+    monkeypatch.setattr("snapbid.ledger.bids.ledger.STOP_S", 0.5)
     async with opened(proxy.redis_url, tmp_path) as ledger:
         assert await remember(ledger, b"before", (b"1", 1, 7))
         proxy.stall(way)
+        ledger._shards[0].trips.stall_s = 0.2
         late = asyncio.create_task(remember(ledger, b"late", (b"1", 1, 7), within_s=0.1))
         assert await late is False
     assert spool_files(tmp_path, "doubt")
@@ -254,7 +265,7 @@ async def test_unconfirmed_batches_are_rolled_back_by_the_next_process(
     assert sum_of(store) == {"b:1": 1, "w:1": 1, "p:1": 7}
 
 
-@pytest.mark.usefixtures("hurry")
+@pytest.mark.usefixtures("no_heartbeats")
 async def test_a_stop_rolls_back_what_it_can(
     proxy: FaultProxy, tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

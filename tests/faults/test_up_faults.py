@@ -6,17 +6,18 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support import books
 from support.books import Books, agreed, set_up
-from support.machine import temporary_home
+from support.machine import is_quiet, temporary_home
 from support.processes import children_of, eventually, workers_of
 from support.stack import Stack
 from support.trading import Trading
 
-from snapbid.embedded import Postgres
+from snapbid.embedded import Postgres, Redis
 from snapbid.warehouse.migrate import migrate
 
 SEED = int(os.environ.get("BOOKS_SEED") or random.SystemRandom().randrange(10**9))
@@ -24,8 +25,8 @@ CHILDREN = ("redis-server", "postgres", "snapbid drain", "snapbid serve")
 
 
 @pytest.fixture
-def home(initialise: Callable[[Path], None]) -> Iterator[tuple[Path, str]]:
-    """A home, and the DSN of its warehouse, which has the campaigns of the books."""
+def home(initialise: Callable[[Path], None]) -> Iterator[tuple[Path, str, str]]:
+    """A home, the DSN of its warehouse with the campaigns of the books, and its Redis' URL."""
     with temporary_home() as home:
         initialise(home.path)
         server = Postgres(home)
@@ -34,7 +35,7 @@ def home(initialise: Callable[[Path], None]) -> Iterator[tuple[Path, str]]:
         asyncio.run(set_up(server.dsn))
         server.stop()
         home.close()
-        yield home.path, server.dsn
+        yield home.path, server.dsn, Redis(home).url
 
 
 def child(instance: Stack, part: str) -> int | None:
@@ -55,9 +56,9 @@ def flows(instance: Stack, own: Books, since: int) -> bool:
     return own.statuses["bid", 200] > since + 20 and instance.get("/readyz")[0] == 200
 
 
-def test_nothing_is_lost_whichever_process_is_killed(home: tuple[Path, str]) -> None:
+def test_nothing_is_lost_whichever_process_is_killed(home: tuple[Path, str, str]) -> None:
     print(f"BOOKS_SEED={SEED}")
-    path, dsn = home
+    path, dsn, redis_url = home
     environ = {"SNAPBID_BASE_URL": books.BASE_URL, "SNAPBID_TMAX_MS": "1000"}
     instance = Stack({"SNAPBID_HOME": str(path), "SNAPBID_WORKERS": "2", **environ}, "up")
     with contextlib.closing(instance):
@@ -85,6 +86,6 @@ def test_nothing_is_lost_whichever_process_is_killed(home: tuple[Path, str]) -> 
             print(instance.output)
             trading.finish()
         assert not own.wrong, own.wrong[:5]
-        contradictions = asyncio.run(agreed(own, dsn, 60.0))
+        contradictions = asyncio.run(agreed(own, dsn, is_quiet=partial(is_quiet, redis_url, path)))
         assert not contradictions, contradictions
         assert instance.stop() == 0

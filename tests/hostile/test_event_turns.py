@@ -2,6 +2,7 @@
 one stream (contract 7). What comes when is seen in the order in which the warehouse got it.
 """
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 from support.event_bench import Bench, accepted
-from support.sending import NOW, event
+from support.sending import NOW, PATIENCE_S, event
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain import events as drain_events
@@ -39,8 +40,9 @@ def request(product: Product, count: int, user: str) -> bytes:
 
 async def carry(bench: Bench) -> list[tuple[str, str]]:
     """Carry everything; give products and users in the order in which they were stored."""
-    while await bench.redis.xlen(ShardKeys(0).events):
-        await bench.drain.round(bench.connection)
+    async with asyncio.timeout(PATIENCE_S):
+        while await bench.redis.xlen(ShardKeys(0).events):
+            await bench.drain.round(bench.connection)
     rows = await bench.rows("select product, client_user_id from events order by arrival")
     return [(product, user) for product, user in rows]
 

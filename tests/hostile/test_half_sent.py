@@ -142,11 +142,11 @@ def test_an_idle_connection_ends_once_its_time_is_over(
     stack = start_stack(SNAPBID_IDLE_TIMEOUT_S="2")
     with Wire(stack.port) as wire:
         for _ in range(2):
+            asked = time.monotonic()
             wire.write(REQUEST)
             assert wire.read().status == 200
-            answered = time.monotonic()
         assert wire.at_end()
-        assert time.monotonic() - answered > 1.9
+        assert time.monotonic() - asked > 1.9
 
 
 def test_a_body_that_comes_byte_by_byte_is_late_too(server: Stack) -> None:

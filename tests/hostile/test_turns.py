@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 from support.bystander import REQUEST
 from support.flood import Flood
+from support.ops import samples
 from support.stack import Stack
 from support.wire import Wire, head
 
@@ -36,3 +37,6 @@ def test_bids_overtake_a_flood(server: Stack, target: str) -> None:
     with Flood(server.port, target, LANES) as flood:
         for request in (REQUEST, HEALTH, READY):
             assert overtaken(flood, server.port, request) < LANES / 3
+            flood.has_come(LANES)
+    notices = samples(server)["snapbid_notices_total"]
+    assert not [each for each, count in notices.items() if ("outcome", "spooled") in each and count]

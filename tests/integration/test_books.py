@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -18,6 +20,7 @@ import redis
 from support import books
 from support.books import SSPS, Books, agreed, set_up, tables, trade
 from support.lanes import Lane
+from support.machine import is_quiet
 from support.stack import JWT_SECRET, Stack, draining
 from support.wire import Wire
 
@@ -38,7 +41,9 @@ def stack(database: str, start_stack: Callable[..., Stack]) -> Iterator[Stack]:
         yield served
 
 
-def test_the_warehouse_and_the_report_agree_with_the_books(stack: Stack, database: str) -> None:
+def test_the_warehouse_and_the_report_agree_with_the_books(
+    stack: Stack, database: str, fresh_redis: str, tmp_path: Path
+) -> None:
     print(f"BOOKS_SEED={SEED} BOOKS_AUCTIONS={AUCTIONS}")
     own = Books(random.Random(SEED), multipliers=MULTIPLIERS)
     first_day = datetime.now(UTC).date()
@@ -47,7 +52,8 @@ def test_the_warehouse_and_the_report_agree_with_the_books(stack: Stack, databas
     assert own.statuses["bid", None] == own.statuses["notice", None] == 0
     assert own.statuses["bid", 200] > AUCTIONS / 2
     assert own.lower == own.upper
-    contradictions = asyncio.run(agreed(own, database))
+    quiet = partial(is_quiet, fresh_redis, tmp_path)
+    contradictions = asyncio.run(agreed(own, database, is_quiet=quiet))
     assert not contradictions, contradictions
     assert asyncio.run(tables(database)) == +own.lower
     for canonical in ("acme", "nova"):
@@ -102,7 +108,9 @@ def test_a_test_bid_is_never_counted(stack: Stack, database: str, fresh_redis: s
     assert not asyncio.run(tables(database))
 
 
-def test_knowing_anothers_ids_gains_nothing(stack: Stack, database: str) -> None:
+def test_knowing_anothers_ids_gains_nothing(
+    stack: Stack, database: str, fresh_redis: str, tmp_path: Path
+) -> None:
     """Notices of unknown auctions, of other impressions, and odd ones, count nothing."""
     own = Books(random.Random(SEED))
 
@@ -123,4 +131,5 @@ def test_knowing_anothers_ids_gains_nothing(stack: Stack, database: str) -> None
         lane.close()
 
     asyncio.run(send())
-    assert not asyncio.run(agreed(own, database))
+    quiet = partial(is_quiet, fresh_redis, tmp_path)
+    assert not asyncio.run(agreed(own, database, is_quiet=quiet))

@@ -114,6 +114,7 @@ async def test_nothing_is_lost_or_doubled_while_it_is_contested(
             used = (await state(ledger))[0]
             assert used >= PRICE * (len(won) + len(held))
         clock.now += HOLD_S + 2
+        assert won
         assert (await state(ledger))[0] == PRICE * len(won)
         left = {field for field in store.hkeys("{sb0}:m:1") if field[:1] in (b"e", b"h")}
         assert not left

@@ -254,7 +254,9 @@ def test_everything_is_private(place: Path, own: Callable[..., Owner]) -> None:
     home = place / "home"
     own(home)
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    for path in (*home.glob("run/**/*.sock"), *home.glob("run/**/.s.*")):
+    sockets = [*home.glob("run/**/*.sock"), *home.glob("run/**/.s.*")]
+    assert {"redis.sock", ".s.PGSQL.5432"} <= {path.name for path in sockets}
+    for path in sockets:
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
     assert stat.S_IMODE((home / "env").stat().st_mode) == 0o600
 

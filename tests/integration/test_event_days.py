@@ -1,7 +1,9 @@
 """Events over many days: stored once, kept for as long as is wanted."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from time import time
 
 import pytest
 from support.event_bench import GEO, HISTORY, Bench
@@ -19,9 +21,9 @@ def ago(days: int) -> int:
     return int((noon - timedelta(days=days)).timestamp() * 1000)
 
 
-def keep(bench: Bench, days: int | None) -> None:
+def keep(bench: Bench, days: int | None, clock: Callable[[], float] = time) -> None:
     """A drain that has just begun, and keeps events for so many days."""
-    bench.drain = EventDrain(bench.redis, bench.metrics, GEO, HISTORY, keep_days=days)
+    bench.drain = EventDrain(bench.redis, bench.metrics, GEO, HISTORY, clock, keep_days=days)
 
 
 async def in_partitions(bench: Bench) -> dict[str, list[str]]:
@@ -91,14 +93,24 @@ async def test_dead_letters_are_kept_as_long(bench: Bench) -> None:
 
 
 async def test_events_kept_for_ever_are_in_months(bench: Bench) -> None:
-    await bench.accept(event("login", "u"), at=ago(0))
-    await bench.round()
-    month = f"events_{datetime.now(UTC):%Y%m}"
-    assert await in_partitions(bench) == {month: ["u"]}
-    keep(bench, 30)
-    await bench.round()
+    """Days that follow them, and months that follow these, begin where the others end."""
+    made: list[str] = []
+    for kept, day, more in (
+        (None, 15, ["events_203006"]),
+        (30, 25, ["events_20300701", "events_20300702"]),
+        (None, 26, ["events_203007"]),
+    ):
+        now = datetime(2030, 6, day, tzinfo=UTC).timestamp()
+        keep(bench, kept, lambda now=now: now)  # type: ignore[misc]
+        await bench.accept(event("login", f"u{day}"), at=int(now * 1000))
+        await bench.round()
+        made += more
+        names = "select name from event_partitions where first >= '2030-06-01' order by first"
+        assert [name for (name,) in await bench.rows(names)] == made
+    assert await in_partitions(bench) == {"events_203006": ["u15", "u25", "u26"]}
     spans = await bench.rows("select first, next from event_partitions order by first")
     assert all(before[1] == after[0] for before, after in pairwise(spans))
+    assert spans[-1][1] == datetime(2030, 8, 1, tzinfo=UTC)
 
 
 async def test_a_failed_partition_stops_no_event(
@@ -115,6 +127,25 @@ async def test_a_failed_partition_stops_no_event(
     await bench.accept(event("login", "u"), at=ago(0))
     await bench.round()
     assert await in_partitions(bench) == {of_day(0): ["u", "v"]}
+
+
+async def test_a_partition_that_is_read_is_dropped_later(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(bench, 30)
+    await bench.accept(event("login", "old"), at=ago(9))
+    await bench.round()
+    keep(bench, 3)
+    async with connected(bench.dsn) as reader, reader.transaction():
+        await reader.fetch(f"select from {of_day(9)}")
+        await bench.accept(event("login", "u"), at=ago(0))
+        await bench.round()
+        assert f"drop the partition {of_day(9)}" in caplog.text
+        assert ": LockNotAvailableError; retrying in 60 s" in caplog.text
+        assert (await in_partitions(bench))[of_day(0)] == ["u"]
+    keep(bench, 3)
+    await bench.round()
+    assert await in_partitions(bench) == {of_day(0): ["u"]}
 
 
 async def test_a_person_is_forgotten_whatever_the_day(bench: Bench) -> None:

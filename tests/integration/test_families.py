@@ -21,10 +21,6 @@ from snapbid.warehouse.absorb import CounterValue, SourceCounters
 from snapbid.warehouse.fence import Batch
 from snapbid.warehouse.reports import DayFigures
 
-TODAY = datetime.now(UTC).date()
-CLOSED, TOMORROW = TODAY - timedelta(2), TODAY + timedelta(1)
-DAYS = (CLOSED, TODAY, TOMORROW)
-OPEN_DAYS = (TODAY, TOMORROW)
 COST = 1_500_000
 FAMILIES = ("acme", "nova", "solo")
 
@@ -34,6 +30,8 @@ class Books:
 
     def __init__(self, connection: asyncpg.Connection, source: int) -> None:
         self.connection = connection
+        self.today = datetime.now(UTC).date()
+        self.closed, self.tomorrow = self.today - timedelta(2), self.today + timedelta(1)
         self._source = source
         self._batch = 0
         self._counts: Counter[tuple[date, str, int]] = Counter()
@@ -56,7 +54,7 @@ class Books:
         await absorb.absorb(self.connection, [SourceCounters(self._source, batch, counters)])
 
     async def reported(self, ssp: str) -> dict[date, DayFigures]:
-        days = await reports.fetch(self.connection, ssp, CLOSED, TOMORROW)
+        days = await reports.fetch(self.connection, ssp, self.closed, self.tomorrow)
         return {day: figures for day, figures in days.items() if any(figures)}
 
     async def all_reported(self) -> dict[str, dict[date, DayFigures]]:
@@ -73,13 +71,13 @@ async def books(database: str) -> AsyncIterator[Books]:
         await registry.add(connection, "acme")
         await registry.add(connection, "acme-eu", "acme")
         await registry.add(connection, "nova")
-        source = await absorb.source_of(connection, "epoch", "segment", 0, TODAY)
+        source = await absorb.source_of(connection, "epoch", "segment", 0, datetime.now(UTC).date())
         yield Books(connection, source)
 
 
 async def count_all(books: Books, descriptors: Iterable[str]) -> None:
     for descriptor in descriptors:
-        for times, day in enumerate(DAYS[:2], 1):
+        for times, day in enumerate((books.closed, books.today), 1):
             await books.count(descriptor, day, times)
 
 
@@ -87,17 +85,17 @@ async def test_a_variant_that_was_added_by_itself_keeps_its_days(books: Books) -
     await registry.add(books.connection, "solo")
     await count_all(books, ("acme", "acme-eu", "solo"))
     before = await books.all_reported()
-    assert before["acme"] == {CLOSED: figures(2), TODAY: figures(4)}
-    assert before["solo"] == {CLOSED: figures(1), TODAY: figures(2)}
+    assert before["acme"] == {books.closed: figures(2), books.today: figures(4)}
+    assert before["solo"] == {books.closed: figures(1), books.today: figures(2)}
     done = await registry.add(books.connection, "solo", "acme")
-    assert (done.family, done.until) == ("solo", TODAY)
+    assert (done.family, done.until) == ("solo", books.today)
     assert await books.all_reported() == before
-    await books.count("solo", CLOSED)  # the warehouse was behind
-    await books.count("solo", TODAY)
-    await books.count("solo", TOMORROW)
+    await books.count("solo", books.closed)  # the warehouse was behind
+    await books.count("solo", books.today)
+    await books.count("solo", books.tomorrow)
     after = await books.all_reported()
-    assert after["acme"] == {**before["acme"], TOMORROW: figures(1)}
-    assert after["solo"] == {CLOSED: figures(2), TODAY: figures(3)}
+    assert after["acme"] == {**before["acme"], books.tomorrow: figures(1)}
+    assert after["solo"] == {books.closed: figures(2), books.today: figures(3)}
     assert await registry.fetch_former(books.connection) == ["solo"]
 
 
@@ -106,25 +104,28 @@ async def test_open_days_change_where_that_is_asked_for(books: Books) -> None:
     await count_all(books, ("acme", "solo"))
     done = await registry.add(books.connection, "solo", "acme", open_days=True)
     assert done.until is None
-    await books.count("solo", TODAY, 4)
-    assert await books.reported("acme") == {CLOSED: figures(1), TODAY: figures(2 + 2 + 4)}
-    assert await books.reported("solo") == {CLOSED: figures(1)}
+    await books.count("solo", books.today, 4)
+    assert await books.reported("acme") == {
+        books.closed: figures(1),
+        books.today: figures(2 + 2 + 4),
+    }
+    assert await books.reported("solo") == {books.closed: figures(1)}
 
 
 async def test_a_change_that_is_pending_holds_for_open_days_once_asked_for(books: Books) -> None:
     await count_all(books, ("acme-eu",))
-    assert (await registry.add(books.connection, "acme-eu", "nova")).until == TODAY
+    assert (await registry.add(books.connection, "acme-eu", "nova")).until == books.today
     again = await registry.add(books.connection, "acme-eu", "nova", open_days=True)
     assert (again.outcome, again.until) == ("unchanged", None)
-    assert await books.reported("acme") == {CLOSED: figures(1)}
-    assert await books.reported("nova") == {TODAY: figures(2)}
+    assert await books.reported("acme") == {books.closed: figures(1)}
+    assert await books.reported("nova") == {books.today: figures(2)}
     rows = await audit.fetch(books.connection, kind="ssp", object="acme-eu")
     regrouped = [row for row in rows if row.action == "regrouped"]
     assert len(regrouped) == 1
 
 
 async def test_yesterday_changes_while_it_is_open(books: Books) -> None:
-    yesterday = TODAY - timedelta(1)
+    yesterday = books.today - timedelta(1)
     await books.connection.execute(
         "create or replace function first_open_day() returns date stable language sql as"
         " 'select utc_today() - 1'"
@@ -149,24 +150,25 @@ async def test_removed_and_moved_variants_keep_their_days(books: Books) -> None:
     before = await books.all_reported()
     await registry.remove(books.connection, "acme-eu")
     assert await books.all_reported() == before
-    await books.count("acme-eu", TODAY)  # a notice that came late
+    await books.count("acme-eu", books.today)  # a notice that came late
     await registry.add(books.connection, "acme-eu", "nova")
-    await books.count("acme-eu", TOMORROW)
+    await books.count("acme-eu", books.tomorrow)
     after = await books.all_reported()
-    assert after["acme"] == {CLOSED: figures(2), TODAY: figures(5)}
-    assert after["nova"] == {TOMORROW: figures(1)}
+    assert after["acme"] == {books.closed: figures(2), books.today: figures(5)}
+    assert after["nova"] == {books.tomorrow: figures(1)}
 
 
 async def test_one_that_was_removed_before_begins_anew_at_once(books: Books) -> None:
     await count_all(books, ("acme-eu",))
     await registry.remove(books.connection, "acme-eu")
     await books.connection.execute(
-        "update ssp_number set removed_on = $1 where descriptor = 'acme-eu'", TODAY - timedelta(1)
+        "update ssp_number set removed_on = $1 where descriptor = 'acme-eu'",
+        books.today - timedelta(1),
     )
     await registry.add(books.connection, "acme-eu", "nova")
-    await books.count("acme-eu", TODAY)
-    assert await books.reported("acme") == {CLOSED: figures(1)}
-    assert await books.reported("nova") == {TODAY: figures(3)}
+    await books.count("acme-eu", books.today)
+    assert await books.reported("acme") == {books.closed: figures(1)}
+    assert await books.reported("nova") == {books.today: figures(3)}
 
 
 async def test_plain_sql_is_held_to_the_same(books: Books) -> None:
@@ -188,13 +190,15 @@ async def test_the_diagnosis_of_a_day_is_the_familys_of_that_day(
         seen = {
             ssp: {
                 (notice.day, notice.kind): notice.times
-                for notice in (await diagnosis.fetch(pool, ssp, (CLOSED, TODAY), 5)).notices
+                for notice in (
+                    await diagnosis.fetch(pool, ssp, (books.closed, books.today), 5)
+                ).notices
             }
             for ssp in ("acme", "nova")
         }
     assert seen["acme"] == {
         (day, kind): times
-        for times, day in enumerate(DAYS[:2], 1)
+        for times, day in enumerate((books.closed, books.today), 1)
         for kind in ("bids", "win", "billing")
     }
     assert seen["nova"] == {}
@@ -211,10 +215,10 @@ async def test_nothing_is_lost_while_the_drain_is_at_work(books: Books, database
     moving = asyncio.create_task(regroup())
     times = 0
     while not moving.done():
-        await books.count("acme-eu", TODAY)
+        await books.count("acme-eu", books.today)
         times += 1
     await moving
-    assert await books.reported("acme") == {TODAY: figures(times)}
+    assert await books.reported("acme") == {books.today: figures(times)}
     assert await books.reported("nova") == {}
 
 
@@ -222,6 +226,7 @@ async def test_nothing_is_lost_while_the_drain_is_at_work(books: Books, database
 async def test_any_history(books: Books, seed: int) -> None:
     """Against a plain list of whose each day is."""
     rng = random.Random(seed)
+    every_day = (books.closed, books.today, books.tomorrow)
     whose: dict[tuple[str, date], str] = {}
     canonical: dict[str, str] = {}
     counts: defaultdict[str, Counter[date]] = defaultdict(Counter)
@@ -232,7 +237,7 @@ async def test_any_history(books: Books, seed: int) -> None:
 
     for descriptor, to in (await registry.fetch_all(books.connection)).items():
         canonical[descriptor] = to
-        give(descriptor, to, DAYS)
+        give(descriptor, to, every_day)
     for _ in range(40):
         descriptor = rng.choice(("acme-eu", "solo", "a-x", "a-y"))
         is_family = any(of == descriptor != name for name, of in canonical.items())
@@ -244,11 +249,12 @@ async def test_any_history(books: Books, seed: int) -> None:
                 to = rng.choice(("acme", "nova", descriptor))
                 open_days = rng.random() < 0.4
                 await registry.add(books.connection, descriptor, to, open_days=open_days)
-                is_new = (descriptor, CLOSED) not in whose
-                give(descriptor, to, DAYS if is_new else OPEN_DAYS if open_days else (TOMORROW,))
+                is_new = (descriptor, books.closed) not in whose
+                still_open = every_day[1:] if open_days else every_day[2:]
+                give(descriptor, to, every_day if is_new else still_open)
                 canonical[descriptor] = to
-            case _ if (descriptor, CLOSED) in whose:
-                day, times = rng.choice(DAYS), rng.randrange(1, 5)
+            case _ if (descriptor, books.closed) in whose:
+                day, times = rng.choice(every_day), rng.randrange(1, 5)
                 await books.count(descriptor, day, times)
                 counts[descriptor][day] += times
         expected: defaultdict[str, Counter[date]] = defaultdict(Counter)
@@ -262,7 +268,8 @@ async def test_any_history(books: Books, seed: int) -> None:
 
 
 def status(stack: Stack, ssp: str, token: str) -> int:
-    target = f"{stack.base_url}/api/v1/ssp/{ssp}/report?from={CLOSED}&to={TODAY}"
+    today = datetime.now(UTC).date()
+    target = f"{stack.base_url}/api/v1/ssp/{ssp}/report?from={today}&to={today}"
     asked = urllib.request.Request(target, headers={"Authorization": f"Bearer {token}"})
     try:
         with urllib.request.urlopen(asked, timeout=60) as answer:

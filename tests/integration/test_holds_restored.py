@@ -27,10 +27,10 @@ async def stores(own_redis: Redis, databases: Databases, database: str, tmp_path
 
 async def bids(ledger: Ledger, name: str, most: int = 8) -> int:
     """Bid until the budget is used up; give how many were kept."""
-    kept = 0
     for number in range(most):
-        kept += await reserve(ledger, b"%s %d" % (name.encode(), number), (b"1", PRICE, OWN)) == "k"
-    return kept
+        if await reserve(ledger, b"%s %d" % (name.encode(), number), (b"1", PRICE, OWN)) != "k":
+            return number
+    return most
 
 
 async def copied_amid_holds(stores: Stores, folder: Path, *, is_older: bool) -> Path:

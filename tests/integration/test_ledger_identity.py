@@ -248,6 +248,24 @@ async def test_another_ttl_loses_no_open_bid(
         assert set(await settle_all(ledger, b"new", b"1")) <= set("cl")
 
 
+@pytest.mark.parametrize(("before", "after"), [(600, 60), (60, 600)])
+async def test_another_hold_loses_no_open_bid(
+    fresh_redis: str, tmp_path: Path, before: int, after: int
+) -> None:
+    """Each bid's hold lasts as long as it was to last when it was answered."""
+    clock, of = Clock(NOON), limits(1, total=2 * PRICE // 1000)
+    async with opened(fresh_redis, tmp_path, clock=clock, hold_s=before) as ledger:
+        for auction in (b"a", b"b"):
+            assert await reserve(ledger, auction, (b"1", PRICE, of)) == "k"
+    async with opened(fresh_redis, tmp_path, clock=clock, hold_s=after) as ledger:
+        clock.now += before - 10
+        assert await reserve(ledger, b"c", (b"1", PRICE, of)) == "b"
+        assert await ledger.settle(WIN, b"a", b"1") == "c"
+        clock.now += 20
+        assert await reserve(ledger, b"d", (b"1", PRICE, of)) == "k"
+        assert await ledger.settle(WIN, b"b", b"1") == "c"
+
+
 async def test_machines_with_different_ttls_find_each_others_bids(
     fresh_redis: str, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from support.cluster import Cluster
 from support.commands import invoke
 from support.counted import register
 from support.moved import PRICE, Machine, books, draining, machine, settled
-from support.remembered import opened, remember, until
+from support.remembered import PATIENCE_S, opened, remember, until
 from support.stack import clean_environ, connected
 from support.time_buckets import enlarge_time_buckets
 
@@ -119,10 +119,11 @@ async def holds_are_over(place: LedgerPlace, hold_s: int) -> None:
         return [int(await redis.hget(f"{keys.prefix}h", "clock") or 0) for keys in place.keys]
 
     before = await clocks()
-    while any(
-        now <= at + 1000 * (hold_s + 2) for at, now in zip(before, await clocks(), strict=True)
-    ):
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(PATIENCE_S):
+        while any(
+            now <= at + 1000 * (hold_s + 2) for at, now in zip(before, await clocks(), strict=True)
+        ):
+            await asyncio.sleep(0.05)
     await redis.aclose()
 
 
@@ -148,6 +149,7 @@ async def move_between(
                 with pytest.raises(ConnectionError):
                     await moving.move(old, new, "there", print)
         moved = await moving.move(old, new, "there", print)
+        assert moved is not None or interruptions, "it has not been moved before"
         assert moved is None or (moved.records, moved.events) == (20 + 3 * len(USERS), 50)
         assert await before.bid(50) == ""
         assert await before.settle(WIN, *auctions(10, 12)) == "ss"

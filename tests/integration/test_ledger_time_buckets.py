@@ -36,7 +36,7 @@ def beat(store: Any, now: float, times: int) -> None:
     """Heartbeats of a worker, at that time."""
     text = script("heartbeat", simulated=True)
     for _ in range(times):
-        store.eval(text, 2, *KEYS.script_keys, int(now * 1000), TTL_S, "", "")
+        store.eval(text, 2, *KEYS.script_keys, int(now * 1000), TTL_S, "", "", 0, "", 0)
 
 
 def takers(store: Any) -> list[int]:

@@ -49,13 +49,15 @@ def stack(database: str, start_stack: Callable[..., Stack]) -> Stack:
 
 
 def winner(stack: Stack) -> str:
-    """The campaign that answers, asked on a connection of its own, which any worker may take."""
+    """The campaign that answers, or "", on a connection of its own, which any worker may take."""
     body = json.dumps(bid_request(os.urandom(4).hex()) | {"test": 1})
     with closing(http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)) as client:
         path = "/api/v1/openrtb2/acme/bid"
         client.request("POST", path, body, {"Content-Type": "application/json"})
-        answer = client.getresponse().read()
-    return str(json.loads(answer)["seatbid"][0]["bid"][0]["cid"])
+        answer = client.getresponse()
+        if answer.status != 200:
+            return ""
+        return str(json.loads(answer.read())["seatbid"][0]["bid"][0]["cid"])
 
 
 def all_answer(stack: Stack, campaign: str) -> None:

@@ -20,6 +20,18 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 LOOP, EXCLUSION = (
     next(block for block in BLOCKS if part in block) for part in ("{{click_id}}", "self_exclusion")
 )
+# The examples sleep until the campaign bids, until the events count (which is awaited below), and
+# until the campaign does not bid for a player who has excluded himself.
+SLEEP = r"""
+awaited=(200 200 204)
+probe() { curl -s $SNAPBID_BASE_URL/api/v1/openrtb2/acme/bid -H 'Content-Type: application/json' \
+  -d '{"id":"probe","imp":[{"id":"1","banner":{"w":300,"h":250},"bidfloor":50}],
+       "site":{"domain":"loop.example"},"user":{"id":"u-1"}}' -o /dev/null -w '%{http_code}'; }
+sleep() {
+  until [ "$(probe)" = ${awaited[0]} ]; do command sleep 0.1; done
+  awaited=("${awaited[@]:1}")
+}
+"""
 COUNTED = "select event, conversions, value_micros from conversion_daily order by event"
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -34,7 +46,7 @@ def test_the_examples_of_the_readme(
     sending.await_key(stack.port, key)
     environ = {**stack.environ, "SNAPBID_BASE_URL": stack.base_url, "KEY": key}
     with draining(stack):
-        output = run(LOOP + EXCLUSION, environ, tmp_path)
+        output = run(SLEEP + LOOP + EXCLUSION, environ, tmp_path)
         assert re.findall(r"a bid request: (\d+)", output) == ["200", "204"]
         assert re.search(r"^ +REFUSES +product", output, re.MULTILINE)
         assert "user with hash" in output
@@ -57,6 +69,7 @@ def run(script: str, environ: dict[str, str], folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
+        timeout=300,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

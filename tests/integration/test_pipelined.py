@@ -132,11 +132,15 @@ async def test_a_call_has_no_more_than_its_time(
 ) -> None:
     in_time, short = (script(shared, COUNT, within_s) for within_s in (60.0, 0.03))
     assert await in_time(("n",), (1,)) == 1
-    client.client_pause(400, all=False)  # scripts, among others; shorter than the round trip may be
-    first = asyncio.ensure_future(in_time(("n",), (1,)))
-    await until(lambda: bool(shared.calls._requests.sent))
-    with pytest.raises(TimeoutError):
-        await short(("n",), (10,))  # waits for the next round trip, and is left out of it
+    shared.calls._trips.stall_s = 60.0
+    client.client_pause(60_000, all=False)  # scripts, among others
+    try:
+        first = asyncio.ensure_future(in_time(("n",), (1,)))
+        await until(lambda: bool(shared.calls._requests.sent))
+        with pytest.raises(TimeoutError):
+            await short(("n",), (10,))  # waits for the next round trip, and is left out of it
+    finally:
+        client.client_unpause()
     assert await first == 2
     client.script_flush()
     assert await in_time(("n",), (1,)) == 3

@@ -69,8 +69,8 @@ def internal(reply: Reply) -> bool:
     return True
 
 
+@pytest.mark.usefixtures("patient_stores")
 class TestLimit:
-    @pytest.mark.usefixtures("patient_stores")
     async def test_workers_count_together(self, warehouse: str, fresh_redis: str) -> None:
         ours = token()
         started = time.monotonic()
@@ -121,6 +121,7 @@ class TestLimit:
                 assert await rate.take("x") == (admitted, 10 - len(counted), reset_s)
 
 
+@pytest.mark.usefixtures("patient_stores")
 class TestCache:
     async def test_five_minutes_for_all_workers(self, warehouse: str, fresh_redis: str) -> None:
         window = parse(b"from=2026-03-01&to=2026-03-01", NOW.date())
@@ -136,8 +137,12 @@ class TestCache:
             assert 290_000 < await client.pttl(key) <= 300_000
             await fill(warehouse, MORE)
             await client.pexpire(key, 179_999)
+            most_ms = await client.pttl(key)
             repeat = await other.report(token(), WINDOW)
-            assert (repeat.body, repeat.headers["age"]) == (fresh.body, "120")
+            least_ms = await client.pttl(key)
+            assert repeat.body == fresh.body
+            ages = [(300_000 - left_ms) // 1000 for left_ms in (most_ms, least_ms)]
+            assert 120 <= ages[0] <= int(repeat.headers["age"]) <= ages[1]
             await client.pexpire(key, 1)
             await until(lambda: _gone(client, key))
             later = await other.report(token(), WINDOW)
@@ -145,10 +150,8 @@ class TestCache:
             assert "age" not in later.headers
 
     async def test_a_crowd_reaches_the_warehouse_once(
-        self, warehouse: str, fresh_redis: str, monkeypatch: pytest.MonkeyPatch
+        self, warehouse: str, fresh_redis: str
     ) -> None:
-        monkeypatch.setattr(warehouse_reports, "TIMEOUT_S", 60)
-        monkeypatch.setattr(reports, "ANSWER_TIMEOUT_S", 60)
         async with reporter(warehouse, fresh_redis) as worker, connected(warehouse) as watcher:
             async with asyncio.TaskGroup() as group, locked(warehouse):
                 asked = [group.create_task(worker.report(token(), WINDOW)) for _ in range(50)]
@@ -176,8 +179,7 @@ class TestRedisUnavailable:
                 assert bids(reply) == [2]
                 assert not reply.headers.keys() & {"age", "ratelimit", "ratelimit-policy"}
             own_redis.start()
-            back = await worker.report(token(), WINDOW)
-            assert back.headers["ratelimit"].startswith('"token";r=9')
+            await until(lambda: _limited(worker))
 
     async def test_a_stalled_redis_does_not_stall_reports(
         self, warehouse: str, own_redis: Redis
@@ -191,18 +193,19 @@ class TestRedisUnavailable:
                     assert bids(await worker.report(token(), WINDOW)) == [1]
             finally:
                 own_redis.process.send_signal(signal.SIGCONT)
-            back = await worker.report(token(), WINDOW)
-            assert back.headers["ratelimit"].startswith('"token";r=9')
+            await until(lambda: _limited(worker))
 
 
 class TestWarehouseUnavailable:
+    @pytest.mark.usefixtures("patient_stores")
     async def test_a_query_that_takes_too_long(
         self, warehouse: str, fresh_redis: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(warehouse_reports, "TIMEOUT_S", 0.2)
         async with reporter(warehouse, fresh_redis) as worker:
             async with locked(warehouse):
-                reply = await worker.report(token(), WINDOW)
+                with monkeypatch.context() as impatient:
+                    impatient.setattr(warehouse_reports, "TIMEOUT_S", 0.2)
+                    reply = await worker.report(token(), WINDOW)
                 assert internal(reply)
                 assert reply.headers["ratelimit"].startswith('"token";r=9')
             back = await worker.report(token(), WINDOW)
@@ -224,12 +227,12 @@ class TestWarehouseUnavailable:
     async def test_one_that_is_frozen(
         self, own_postgres: Postgres, fresh_redis: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(warehouse_reports, "TIMEOUT_S", 0.2)
-        monkeypatch.setattr(reports, "ANSWER_TIMEOUT_S", 1)
         await migrate(own_postgres.dsn)
         async with reporter(own_postgres.dsn, fresh_redis) as worker:
             assert bids(await worker.report(token(), WINDOW)) == [0]
-            with frozen(own_postgres):
+            with frozen(own_postgres), monkeypatch.context() as impatient:
+                impatient.setattr(warehouse_reports, "TIMEOUT_S", 0.2)
+                impatient.setattr(reports, "ANSWER_TIMEOUT_S", 1)
                 for _ in range(6):  # more than the pool has connections
                     assert internal(await worker.report(token(), "2026-03-01/2026-03-02"))
             await until(lambda: _answered(worker, "2026-03-01/2026-03-02"))
@@ -315,6 +318,11 @@ async def _waits(connection: asyncpg.Connection, count: int) -> bool:
     waiting: int = await connection.fetchval(WAITING)
     assert waiting <= count
     return waiting == count
+
+
+async def _limited(worker: Reporter) -> bool:
+    reply = await worker.report(token(), WINDOW)
+    return reply.headers.get("ratelimit", "").startswith('"token";r=9')
 
 
 async def _answered(worker: Reporter, window: str) -> bool:

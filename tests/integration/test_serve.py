@@ -15,10 +15,12 @@ import pytest
 from support.campaigns import put
 from support.commands import succeed
 from support.processes import eventually, workers_of
+from support.soak.disk import mounted
 from support.stack import Stack, execute, run
 from support.wire import Wire, head
 
 from snapbid.embedded import Redis
+from workload.serving import free_ports
 
 JSON = {"content-type": "application/json"}
 CAMPAIGN: dict[str, Any] = {
@@ -279,14 +281,16 @@ def test_refuses_to_start_with_a_corrupt_geo_database(
 
 def test_refuses_to_start_on_a_taken_port(start_stack: Callable[..., Stack]) -> None:
     stack = start_stack()
-    (said,) = refused({**stack.environ, "SNAPBID_OPS_PORT": str(stack.ops_port + 1)}, 1)
+    (ops_port,) = free_ports(1)
+    (said,) = refused({**stack.environ, "SNAPBID_OPS_PORT": str(ops_port)}, 1)
     assert said.startswith(f"SNAPBID_PORT {stack.port} on 127.0.0.1 cannot be used")
     assert stack.get("/readyz")[0] == 200
 
 
 def test_refuses_to_start_in_an_impossible_home(start_stack: Callable[..., Stack]) -> None:
     stack = start_stack()
-    ports = {"SNAPBID_PORT": str(stack.port + 1), "SNAPBID_OPS_PORT": str(stack.ops_port + 1)}
+    port, ops_port = map(str, free_ports(2))
+    ports = {"SNAPBID_PORT": port, "SNAPBID_OPS_PORT": ops_port}
     (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": "/proc/none/home"})
     assert said == (
         "SNAPBID_HOME /proc/none/home cannot be used: No such file or directory: set it to a "
@@ -298,15 +302,33 @@ def test_refuses_to_start_if_it_cannot_write_to_its_home(
     start_stack: Callable[..., Stack], tmp_path: Path
 ) -> None:
     stack = start_stack()
-    ports = {"SNAPBID_PORT": str(stack.port + 1), "SNAPBID_OPS_PORT": str(stack.ops_port + 1)}
-    (tmp_path / f"serve-{stack.port + 1}" / "releases").mkdir(parents=True)
+    port, ops_port = map(str, free_ports(2))
+    ports = {"SNAPBID_PORT": port, "SNAPBID_OPS_PORT": ops_port}
+    (tmp_path / f"serve-{port}" / "releases").mkdir(parents=True)
     (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": str(tmp_path)})
     assert said.startswith(f"SNAPBID_HOME {tmp_path} cannot be used: Is a directory")
 
 
+def test_refuses_to_start_on_a_full_disk(start_stack: Callable[..., Stack], tmp_path: Path) -> None:
+    stack = start_stack()
+    port, ops_port = map(str, free_ports(2))
+    ports = {"SNAPBID_PORT": port, "SNAPBID_OPS_PORT": ops_port}
+    with mounted(tmp_path / "full", 1) as disk:
+        if disk is None:
+            pytest.skip("no tmpfs can be mounted here")
+        disk.fill()
+        (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": str(tmp_path / "full")})
+    assert said.startswith(f"SNAPBID_HOME {tmp_path / 'full'} cannot be used: No space left on")
+
+
 @pytest.mark.parametrize(
     ("host", "reached"),
-    [("::1", ["::1"]), ("::", ["::1", "127.0.0.1"]), ("localhost", ["localhost"])],
+    [
+        ("::1", ["::1"]),
+        ("::", ["::1", "127.0.0.1"]),
+        ("0.0.0.0", ["127.0.0.1"]),
+        ("localhost", ["localhost"]),
+    ],
 )
 def test_listens_on_any_address_or_name(
     start_stack: Callable[..., Stack], host: str, reached: list[str]
@@ -321,8 +343,8 @@ def test_listens_on_any_address_or_name(
         f"listening on http://{shown}:{stack.port} (SNAPBID_WORKERS: 1), private port "
         f"http://{shown}:{stack.ops_port}/ops, notification URLs at http://{shown}:{stack.port}\n"
     ) in stack.output
-    warned = f"SSPs cannot reach http://[::]:{stack.port}, with which" in stack.output
-    assert warned == (host == "::")
+    warned = f"SSPs cannot reach http://{shown}:{stack.port}, with which" in stack.output
+    assert warned == (host in ("::", "0.0.0.0"))
     for address in reached:
         with contextlib.closing(http.client.HTTPConnection(address, stack.port)) as client:
             client.request("GET", "/readyz")

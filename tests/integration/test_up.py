@@ -11,13 +11,14 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.processes import children_of
 from support.soak.disk import mounted
-from support.stack import Stack, run
+from support.stack import START_S, Stack, run
 
 from snapbid.embedded import Home
 from snapbid.embedded.supervise import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Restarter
@@ -74,9 +75,8 @@ def up(launch: Start) -> Start:
 def await_text(instance: Stack, text: str, times: int = 1) -> None:
     """Wait until the output holds `text` so many times, or the process has ended without."""
     assert instance.process
-    for _ in range(3000):
-        if instance.output.count(text) >= times:
-            return
+    deadline = time.monotonic() + START_S
+    while instance.output.count(text) < times and time.monotonic() < deadline:
         with contextlib.suppress(subprocess.TimeoutExpired):
             instance.process.wait(0.02)
             break

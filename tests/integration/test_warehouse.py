@@ -177,6 +177,28 @@ class TestCampaigns:
         done = await campaigns.replace_many(connection, new)
         assert done == campaigns.ImportCounts(added=1, changed=1, unchanged=1)
 
+    async def test_import_keeps_a_status_that_is_not_stated(
+        self, connection: asyncpg.Connection
+    ) -> None:
+        async def status() -> list[tuple[str, str]]:
+            rows = [row async for row in campaigns.fetch_all(connection)]
+            return [(row.status, json.loads(row.document)["status"]) for row in rows]
+
+        await campaigns.replace_many(connection, [document("a")])
+        assert await status() == [("active", "active")]
+        await campaigns.set_status(connection, "a", "paused")
+        unchanged = campaigns.ImportCounts(added=0, changed=0, unchanged=1)
+        assert await campaigns.replace_many(connection, [document("a")]) == unchanged
+        assert await campaigns.replace_many(connection, [document("a", status=None)]) == unchanged
+        assert await status() == [("paused", "paused")]
+        await campaigns.replace_many(connection, [document("a", cpm=9)])
+        assert await status() == [("paused", "paused")]
+        (exported,) = [row.document async for row in campaigns.fetch_all(connection)]
+        await campaigns.replace_many(connection, [document("a", status="active")])
+        assert await status() == [("active", "active")]
+        await campaigns.replace_many(connection, [("a", exported)])
+        assert await status() == [("paused", "paused")]
+
     async def test_import_is_all_or_nothing(self, connection: asyncpg.Connection) -> None:
         await put(connection, "a")
         with pytest.raises(asyncpg.IntegrityConstraintViolationError):

@@ -9,7 +9,7 @@ import asyncio
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -285,14 +285,26 @@ async def trade(
         await work(Lane(port))
 
 
-async def agreed(books: Books, dsn: str, patience_s: float = 60.0) -> list[str]:
-    """Wait until the warehouse agrees with the books; returns the remaining contradictions."""
+async def agreed(
+    books: Books,
+    dsn: str,
+    patience_s: float = 60.0,
+    is_quiet: Callable[[], bool] = lambda: True,
+) -> list[str]:
+    """Wait until the warehouse agrees with the books; returns the remaining contradictions.
+
+    `is_quiet`: whether nothing more is to come. What is counted twice may come late, so agreement
+    counts only from then on.
+    """
     deadline = asyncio.get_running_loop().time() + patience_s
-    while wrong := books.contradictions(await tables(dsn)):
+    while True:
+        was_quiet = is_quiet()
+        wrong = books.contradictions(await tables(dsn))
+        if was_quiet and not wrong:
+            return []
         if asyncio.get_running_loop().time() > deadline:
-            return wrong
+            return wrong or ["counts or notices are still pending"]
         await asyncio.sleep(0.1)
-    return []
 
 
 def _add(counter: Counter[Key], counts: Sequence[tuple[Key, int]]) -> None:

@@ -40,6 +40,7 @@ class Flood(AbstractContextManager["Flood"]):
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._process.join()
+        assert self._process.exitcode == 0, "the flood has failed"
 
 
 def _run(port: int, target: str, lanes: int, answers: Any, over: Any) -> None:

@@ -2,14 +2,17 @@
 
 import http.client
 import json
+from collections.abc import Callable
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from snapbid import metrics
 from support.commands import succeed
+from support.processes import eventually
 from support.stack import Stack
 
+Answer = tuple[int, dict[str, str], bytes]
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 CAMPAIGN: dict[str, Any] = {
@@ -27,9 +30,18 @@ def prepare(dsn: str, campaign: dict[str, Any] = CAMPAIGN) -> None:
     succeed(environ, "campaign", "import", "-", input=json.dumps(campaign))
 
 
+def await_catalogs(stack: Stack, workers: int) -> None:
+    """Wait until so many workers can bid: `/readyz` is 200 as soon as one can."""
+    key = (("result", "taken_up"),)
+    eventually(
+        lambda: samples(stack).get("snapbid_catalog_swaps_total", {}).get(key, 0) >= workers,
+        f"catalogs in {workers} workers",
+    )
+
+
 def ask(
     stack: Stack, method: str, path: str, body: bytes = b"", *, ops: bool = False, **headers: str
-) -> tuple[int, dict[str, str], bytes]:
+) -> Answer:
     port = stack.ops_port if ops else stack.port
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
@@ -42,7 +54,19 @@ def ask(
         client.close()
 
 
-def bid(stack: Stack, auction: str, **more: Any) -> tuple[int, dict[str, str], bytes]:
+def all_limited(asked: Callable[[], list[Answer]]) -> list[Answer]:
+    """Ask again until each answer states the limit, which none does while Redis is slow."""
+    answers: list[Answer] = []
+
+    def complete() -> bool:
+        answers[:] = asked()
+        return all("ratelimit" in headers for _, headers, _ in answers)
+
+    eventually(complete, "limits on all requests")
+    return answers
+
+
+def bid(stack: Stack, auction: str, **more: Any) -> Answer:
     request = {"id": auction, "tmax": 60_000, "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
     body = json.dumps({**request, **more}).encode()
     path = "/api/v1/openrtb2/acme/bid"

@@ -48,7 +48,7 @@ class FaultProxy:
             self._folder = tempfile.TemporaryDirectory(prefix="proxy-")
         self._gates = _gates()  # of connections to come
         self._all_gates = [self._gates]
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self.delay_s = 0.0
@@ -87,9 +87,9 @@ class FaultProxy:
         trace: TracebackType | None,
     ) -> None:
         await self.refuse()
-        for pump in tuple(self._pumps):
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self.cut()
         if self._folder:
             self._folder.cleanup()
@@ -144,14 +144,19 @@ class FaultProxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
+        accepting = asyncio.current_task()
+        assert accepting is not None
+        self._tasks.add(accepting)
         try:
             if isinstance(self._upstream, Path):
                 to = await asyncio.open_unix_connection(self._upstream)
             else:
                 to = await asyncio.open_connection(*self._upstream)
-        except OSError:
+        except (OSError, asyncio.CancelledError):  # cancelled by `__aexit__`
             writer.transport.abort()
             return
+        finally:
+            self._tasks.discard(accepting)
         for side in (writer, to[1]):
             if isinstance(self._upstream, tuple):
                 side.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -163,8 +168,8 @@ class FaultProxy:
         self._all_gates.append(gates)
         for way, come, go in ((Way.REQUESTS, reader, to[1]), (Way.ANSWERS, to[0], writer)):
             pump = asyncio.create_task(self._pump(way, gates[way], come, go))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
+            self._tasks.add(pump)
+            pump.add_done_callback(self._tasks.discard)
 
     async def _pump(
         self,

@@ -127,8 +127,7 @@ class Stores:
 
     def copy_warehouse(self) -> str:
         """Copy the database; nobody may be connected."""
-        self._copies += 1
-        return self._databases.copy(self.dsn, f"backup_{self._copies}")
+        return self._databases.copy(self.dsn)
 
     def restore_warehouse(self, copy: str) -> None:
         self._databases.restore(copy, self.dsn)

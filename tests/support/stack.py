@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -34,31 +35,32 @@ class Databases:
     def __init__(self, server: Postgres) -> None:
         self._server = server
         self._numbers = itertools.count(1)
+        self._copies: defaultdict[str, list[str]] = defaultdict(list)
         asyncio.run(migrate(server.dsn))
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[str]:
-        """The DSN of a new database, which is dropped afterwards even if in use."""
+        """The DSN of a new database, dropped afterwards with its copies, even if in use."""
         name = f"test_{next(self._numbers)}"
         self._run(f'CREATE DATABASE "{name}" TEMPLATE "{DATABASE}"')
         try:
             yield self._server.dsn_of(name)
         finally:
-            self._run(f'DROP DATABASE "{name}" WITH (FORCE)')
+            for each in (name, *self._copies.pop(name, ())):
+                self._run(f'DROP DATABASE IF EXISTS "{each}" WITH (FORCE)')
 
-    def copy(self, dsn: str, name: str) -> str:
-        """Copy a database that nobody is connected to; give the copy's name."""
-        self._run(f'CREATE DATABASE "{name}" TEMPLATE "{self._name(dsn)}"')
-        return name
+    def copy(self, dsn: str) -> str:
+        """Copy a fresh database that nobody is connected to; give the copy's name."""
+        original, copy = self._name(dsn), f"test_{next(self._numbers)}"
+        self._copies[original].append(copy)
+        self._run(f'CREATE DATABASE "{copy}" TEMPLATE "{original}"')
+        return copy
 
     def restore(self, name: str, dsn: str) -> None:
         """Put a copy in the place of a database, and end its connections."""
         replaced = self._name(dsn)
         self._run(f'DROP DATABASE "{replaced}" WITH (FORCE)')
         self._run(f'ALTER DATABASE "{name}" RENAME TO "{replaced}"')
-
-    def drop(self, name: str) -> None:
-        self._run(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def _name(self, dsn: str) -> str:
         return urlsplit(dsn).path.removeprefix("/")
@@ -162,10 +164,10 @@ class Stack:
         if self.command == ("serve",) and "+" not in url:  # as a drain would, if there were one
             confirm_budgets(url, int(self.environ.get("SNAPBID_LEDGER_SHARDS", "1")))
 
-    def get(self, path: str, *, ops: bool = False) -> tuple[int, bytes]:
+    def get(self, path: str, *, ops: bool = False, within_s: float = 60.0) -> tuple[int, bytes]:
         """GET over a new connection; returns status (0 without an answer) and body."""
         port = self.ops_port if ops else self.port
-        client = http.client.HTTPConnection(self.host, port, timeout=60)
+        client = http.client.HTTPConnection(self.host, port, timeout=within_s)
         with contextlib.closing(client):
             try:
                 client.request("GET", path)

@@ -49,10 +49,13 @@ def test_deduplication_is_described_for_every_event() -> None:
     by_key: dict[str | None, set[str]] = {}
     for name, event in EVENTS.items():
         by_key.setdefault(event.key, set()).add(name)
+    stated: dict[str | None, set[str]] = {}
     for names, identified in rows("## Retries and deduplication"):
         key = next((key for key in by_key if key is not None and f"`{key}`" in identified), None)
-        named = set(re.findall(r"`(\w+)`", names))
-        assert named == by_key[key] if key is not None else named <= by_key[None]
+        stated[key] = set(re.findall(r"`(\w+)`", names))
+    assert stated.keys() == by_key.keys()
+    assert stated.pop(None) <= by_key.pop(None)
+    assert stated == by_key
 
 
 def test_presets_have_their_events() -> None:

@@ -226,6 +226,15 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert {path for path in named if not any((base / path).exists() for base in bases)} == set()
 
 
+@pytest.mark.parametrize("name", ["FAULTS.md", "PROMISES.md"])
+def test_the_tests_of_faults_and_promises_exist(name: str) -> None:
+    rows = [line for line in (ROOT / "tests" / name).read_text().splitlines() if "|" in line]
+    named = {code for row in rows for code in INLINE.findall(row.rsplit("|", 2)[1])}
+    paths = {code.partition("::")[0] for code in named if "/" in code}
+    assert paths
+    assert {path for path in paths if not (ROOT / "tests" / path).exists()} == set()
+
+
 @pytest.mark.parametrize("page", LINKED, ids=identify)
 def test_table_rows_have_the_columns_of_their_header(page: Path) -> None:
     torn, columns = [], None

@@ -25,3 +25,26 @@ async def test_what_it_accepts_while_it_stops_listening_is_closed(
                 with contextlib.suppress(ConnectionResetError):  # if it was not accepted before
                     assert not await asyncio.get_running_loop().sock_recv(client, 1)
     gc.collect()  # warns of what is open
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_what_it_accepts_while_it_ends_is_closed(turns: int, tmp_path: Path) -> None:
+    async with FaultProxy(tmp_path / "upstream" / "redis.sock") as proxy:
+        (tmp_path / "upstream").mkdir()
+        server = await asyncio.start_unix_server(_keep, tmp_path / "upstream" / "redis.sock")
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(str(proxy.socket))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    server.close()
+    with client:
+        client.setblocking(False)
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionResetError):  # if it was not accepted before
+                assert not await asyncio.get_running_loop().sock_recv(client, 1)
+    gc.collect()  # warns of what is open
+
+
+async def _keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()

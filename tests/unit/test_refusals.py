@@ -140,6 +140,13 @@ OF_LIMITS = {
     "creative.skip": "creative skippable",
 }
 """The plain bidder's names of what refuses, where they differ."""
+WITHOUT_CAMPAIGNS = {
+    "cur": Reason.CURRENCY,
+    "floor.rate": Reason.FLOOR_CURRENCY,
+    "private_auction": Reason.PRIVATE_AUCTION,
+    "creative.media": Reason.NO_MEDIA,
+}
+"""The reasons of requests for which no campaign is looked at, by what refuses."""
 UNSTATED = {"creative.size": "size missing", "creative.native": "native request"}
 
 
@@ -162,10 +169,13 @@ def test_the_only_rule_that_refuses_is_named(case: matching_cases.MatchingCase) 
     made, now_ms = snapshot_of_world(case.world), round(case.world.now.timestamp() * 1000)
     request = decode(json.dumps(case.request).encode())
     decided = propose(request, case.descriptor, made, now_ms)
-    if isinstance(decided, NoBid) and decided.reason is Reason.NO_CAMPAIGN:
+    assert isinstance(decided, NoBid)
+    assert case.refused is not None
+    if decided.reason is Reason.NO_CAMPAIGN:
         named = last_rule(request, case.descriptor, made, now_ms)
-        assert case.refused is not None
         assert named in (of_limit(case.refused), UNSTATED.get(case.refused))
+    else:
+        assert decided.reason is WITHOUT_CAMPAIGNS.get(case.refused)
 
 
 PLAIN = {"media": "banner", "w": 300, "h": 250, "adm": "-"}

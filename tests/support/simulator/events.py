@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.accepted import AcceptedEvents
+from snapbid.drain.audit import fetch_recorded
 from snapbid.events.outcomes import AcceptedEvent, Product, SingleResult
 from snapbid.events.validate import read_single
 from snapbid.queues import queue
@@ -280,7 +281,10 @@ def stored(servers: Servers, shards: int) -> Stored:
 
 
 def audited(servers: Servers, shards: int, *, are_kept: bool) -> list[str]:
-    """What the self-audit finds; not of events accepted, where a store may have lost some."""
+    """What the self-audit finds but for figures that the books compare.
+
+    Without `are_kept` not of accepted events, of which a store may have lost some.
+    """
     found = servers.postgres.run(_audit(servers, shards, are_kept))
     return [f"the audit finds a difference: {each}" for each in found]
 
@@ -292,6 +296,9 @@ async def _audit(servers: Servers, shards: int, are_kept: bool) -> list[object]:
         events = AcceptedEvents(client, shards, lambda: 0)
         for _ in range(2 * are_kept):
             found = [*await events.compare(admin)]
+        # Data that is put back here looks like that of a promoted replica.
+        recorded = await fetch_recorded(client, shards, {})
+        found += [each for each in recorded if each.comparison != "heartbeats"]
     for (day,) in await admin.fetch("select distinct day from conversion_daily"):
         found += await compare_conversions(admin, day)
     return found

@@ -270,9 +270,8 @@ class Player(ClusterStage):
                 differences += self.clicks.compare()
             if not differences or self.world.loop.time() > until:
                 break
-        if self.world.has_events:
-            kept = self.events.are_kept
-            differences += audited(self._servers, self.world.shards, are_kept=kept)
+        kept = self.world.has_events and self.events.are_kept
+        differences += audited(self._servers, self.world.shards, are_kept=kept)
         self.books.wrong += differences
         if not differences:
             await self._check_allowances()

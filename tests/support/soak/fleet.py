@@ -109,12 +109,14 @@ def opened(
         folder = Path(tempfile.mkdtemp(prefix="snapbid-fleet-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)  # the database runs as another user where this one is root
-        subprocess.run(["cp", "-a", f"{made}/.", folder / "postgres"], check=True)
+        stores = folder / "stores"
+        stores.mkdir()
+        subprocess.run(["cp", "-a", f"{made}/.", stores / "postgres"], check=True)
         clocks = [Clock(folder / f"clock-{name}") for name in ("stores", *MACHINES)]
         for clock in clocks:
             stack.callback(clock.close)
         stack.enter_context(patch.dict(os.environ, clocks[0].environ))
-        postgres = Postgres(stack.enter_context(Home(folder)))
+        postgres = Postgres(stack.enter_context(Home(stores)))
         postgres.start()
         stack.callback(postgres.stop)
         asyncio.run(migrate(postgres.dsn))

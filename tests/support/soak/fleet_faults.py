@@ -73,9 +73,11 @@ def primary_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
 
 
 def await_unreplicated(fleet: Fleet) -> None:
-    """Wait until a server names a shard that goes on without a replica."""
+    """Wait until a server names a shard that goes on without a replica; one may be stopped."""
     until(
-        lambda: any(b"unreplicated" in each.get("/readyz")[1] for each in fleet.served),
+        lambda: any(
+            b"unreplicated" in each.get("/readyz", within_s=1.0)[1] for each in fleet.served
+        ),
         "a shard without a replica",
     )
 

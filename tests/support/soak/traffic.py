@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -201,19 +201,19 @@ class Traffic:
         acknowledged = of_all(self.books.lower, "bids")
         accepted, events = self.partner.statuses[202], len(self.partner.acknowledged)
         awaited: dict[str, float] = {}
-        parts = {
+        parts: dict[str, Coroutine[Any, Any, object]] = {
             "bids": self._bids_flow(),
-            "reports": self._reports_flow(),
+            "reports": self.reported("nova"),
             "events": self._events_flow(accepted),
             "the drain": self._stored("sum(bids) from bid_daily", acknowledged),
             "the drain of events": self._stored("count(*) from events", events),
         }
         try:
-            async with asyncio.timeout(BACK_S):
-                for what, flowing in parts.items():
-                    began = time.monotonic()
+            for what, flowing in parts.items():
+                began = time.monotonic()
+                async with asyncio.timeout(BACK_S):
                     await flowing
-                    awaited[what] = time.monotonic() - began
+                awaited[what] = time.monotonic() - began
         except TimeoutError:
             raise TimeoutError(f"{what}: not within {BACK_S} s") from None
         finally:
@@ -221,9 +221,11 @@ class Traffic:
                 flowing.close()
         return awaited
 
-    async def _reports_flow(self) -> None:
-        while (reply := await self.report("nova")) is None or reply.status != 200:
+    async def reported(self, ssp: str) -> Reply:
+        """Request a report until there is one."""
+        while (reply := await self.report(ssp)) is None or reply.status != 200:
             await asyncio.sleep(PAUSE_S)
+        return reply
 
     async def _events_flow(self, accepted: int) -> None:
         while self.partner.statuses[202] == accepted:
