@@ -1,17 +1,19 @@
 """Bids of campaigns with budgets and caps, from the request to the answer."""
 
+import asyncio
 import json
 import os
 import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -19,12 +21,13 @@ import pytest
 from support.campaigns import put
 from support.client import LocalApp, Reply
 from support.processes import eventually, listening, workers_of
-from support.remembered import counts, looking
+from support.remembered import counts, looking, opened
 from support.snapshot import snapshot_of
 from support.spending import bid_request
 from support.stack import Stack, connected, run
 
 from snapbid.bidding.snapshot import CatalogSnapshot
+from snapbid.ledger.bids.records import LOSS, NoticeVerdict
 from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
 from snapbid.reference.rates import Rates
 from snapbid.warehouse import campaigns
@@ -44,13 +47,14 @@ def campaign(name: str, cpm: float, *sizes: str, **more: Any) -> dict[str, Any]:
 
 def snapshot(*documents: dict[str, Any]) -> CatalogSnapshot:
     rates = Rates({"USD": Fraction(1)}, datetime.now(UTC).date())
-    return snapshot_of(documents, {"acme": "acme"}, rates, GeoDatabase(DEFAULT_PATH))
+    ssps = {"acme": "acme", "other": "other"}
+    return snapshot_of(documents, ssps, rates, GeoDatabase(DEFAULT_PATH))
 
 
-def answer(app: LocalApp, auction: str, *sizes: str, **more: Any) -> Any:
+def answer(app: LocalApp, auction: str, *sizes: str, ssp: str = "acme", **more: Any) -> Any:
     """The campaigns that bid, by impression; NOTHING for a 204."""
     request = bid_request(auction, [SIZES[size] for size in sizes or ("small",)], **more)
-    return bids_on(app.bid(json.dumps(request).encode()))
+    return bids_on(app.bid(json.dumps(request).encode(), ssp))
 
 
 def bids_on(reply: Reply) -> Any:
@@ -81,6 +85,33 @@ def test_without_money_there_is_no_bid(fresh_redis: str) -> None:
         assert [answer(app, str(number)) for number in range(3)] == [NOTHING] * 3
     with looking(fresh_redis) as store:
         assert counts(store) == {}
+
+
+async def _lose(url: str, spool: Path, auctions: Iterable[str]) -> None:
+    async with opened(url, spool) as ledger:
+        for auction in auctions:
+            assert await ledger.settle(LOSS, auction.encode(), b"1", 1) == NoticeVerdict.COUNTED
+
+
+def test_an_ssp_that_was_refused_after_another_gets_half(fresh_redis: str, tmp_path: Path) -> None:
+    """The worker knows that there is no budget, but the ledger must hear of who asks for it."""
+    only = snapshot(campaign("a", 2, budget={"total": 0.2}))
+    with LocalApp(only, fresh_redis) as app:
+
+        def bids(ssp: str, times: int) -> list[str]:
+            auctions = [f"{ssp} {next(numbers)}" for _ in range(times)]
+            return [each for each in auctions if answer(app, each, ssp=ssp) != NOTHING]
+
+        numbers = count()
+        held = bids("acme", 110)
+        assert len(held) == 100
+        assert not bids("other", 1)
+        asyncio.run(_lose(fresh_redis, tmp_path, held))
+        only.reactivate(None)
+        assert len(bids("acme", 110)) == 50
+        assert len(bids("other", 110)) == 50
+        assert not bids("acme", 1)
+        assert only.is_refused_by_all(0, 2_000_000)
 
 
 def test_each_impression_of_a_request_falls_back_by_itself(fresh_redis: str) -> None:
@@ -164,12 +195,12 @@ def test_a_cost_beyond_the_budget_stops_no_plain_bids(fresh_redis: str) -> None:
         for n in range(10):
             assert screen(app, f"many {n}", 11) == {"1": "b"}
             assert (
-                rich.is_refused_by_all(0, 21_999_999),
-                rich.is_refused_by_all(0, 22_000_000),
+                rich.is_refused_by_all(0, 21_999_999, "acme"),
+                rich.is_refused_by_all(0, 22_000_000, "acme"),
             ) == (0, 1)
             assert screen(app, f"one {n}") == {"1": "a"}
         assert screen(app, "11") == {"1": "b"}
-        assert rich.is_refused_by_all(0, 2_000_000)
+        assert rich.is_refused_by_all(0, 2_000_000, "acme")
 
 
 def test_campaigns_known_to_be_too_dear_take_no_attempts(fresh_redis: str) -> None:
@@ -185,7 +216,7 @@ def test_campaigns_known_to_be_too_dear_take_no_attempts(fresh_redis: str) -> No
 
 def test_caps_and_their_users(fresh_redis: str) -> None:
     some = snapshot(campaign("capped", 9, frequency_caps=HOUR_CAP), campaign("free", 1))
-    person = {"user": {"id": "u1"}}
+    person: dict[str, Any] = {"user": {"id": "u1"}}
     with LocalApp(some, fresh_redis) as app:
         assert answer(app, "1", **person) == {"1": "capped"}
         assert answer(app, "2", **person) == {"1": "free"}
@@ -201,7 +232,7 @@ def test_a_test_is_limited_but_uses_nothing_up(fresh_redis: str) -> None:
     some = snapshot(
         campaign("a", 3, budget={"total": 0.003}, frequency_caps=HOUR_CAP), campaign("b", 1)
     )
-    person = {"user": {"id": "u"}}
+    person: dict[str, Any] = {"user": {"id": "u"}}
     with LocalApp(some, fresh_redis) as app:
         for number in range(5):
             assert answer(app, f"t{number}", test=1, **person) == {"1": "a"}

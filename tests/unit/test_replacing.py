@@ -74,7 +74,9 @@ def replaced(
     writer.write("a", proposal.bids)
     verdicts = "".join(ledger.verdict(bid.template.number) for bid in proposal.bids)
     return asyncio.run(
-        replace_refused(writer, ledger, 1, b"a", proposal, snapshot, verdicts, left_s, False)
+        replace_refused(
+            writer, ledger, 1, "acme", b"a", proposal, snapshot, verdicts, left_s, False
+        )
     )
 
 

@@ -212,6 +212,48 @@ def test_refusals_belong_to_one_snapshot(tmp_path: Path) -> None:
         )
 
 
+def test_a_refusal_is_of_one_ssp_until_another_is_refused(tmp_path: Path) -> None:
+    made = snapshot(tmp_path)
+    a, b = rank(made, "a"), rank(made, "b")
+
+    def may_bid(ssp: str, of: CatalogSnapshot = made) -> list[str]:
+        index = of.catalog.index
+        refused = of.core.refused_for(ssp)
+        return bids(index.query(REFERENCES, decode(REQUEST), ssp, ssp, 0, refused=refused))
+
+    made.refuse(a, 0, PRICE, "acme")
+    made.refuse(a, 0, PRICE, "acme")
+    assert (may_bid("acme"), may_bid("other")) == (["b", "c"], ["a", "b", "c"])
+    assert made.is_refused(a, 0, PRICE, "acme")
+    assert not made.is_refused(a, 0, PRICE, "other")
+    later = snapshot(tmp_path, before=made)
+    assert (may_bid("acme", later), may_bid("other", later)) == (["b", "c"], ["a", "b", "c"])
+    made.refuse(b, 0, PRICE, "other")
+    assert (may_bid("acme"), may_bid("other")) == (["b", "c"], ["a", "c"])
+    made.refuse(a, 0, PRICE, "other")
+    for ssp in ("acme", "other", "third"):
+        assert made.is_refused(a, 0, PRICE, ssp)
+    assert (may_bid("acme"), may_bid("other"), may_bid("third")) == (["b", "c"], ["c"], ["b", "c"])
+    made.reactivate([(0, 0)])  # no such campaign
+    made.reactivate(None)
+    assert (may_bid("acme"), may_bid("other")) == (["a", "b", "c"], ["a", "b", "c"])
+
+
+def test_shards_refuse_an_ssp_one_by_one(tmp_path: Path) -> None:
+    made = snapshot(tmp_path)
+    made.shards = 2
+    a = rank(made, "a")
+    made.refuse(a, 0, PRICE, "acme")
+    made.refuse(a, 1, PRICE, "other")
+    assert not made.is_refused_by_all(a, PRICE, "acme")
+    assert not made.is_refused_by_all(a, PRICE, "other")
+    made.refuse(a, 1, PRICE, "acme")
+    assert made.is_refused_by_all(a, PRICE, "acme")
+    assert not made.is_refused_by_all(a, PRICE, "other")
+    made.refuse(a, 0, PRICE, "other")
+    assert made.is_refused_by_all(a, PRICE, "third")
+
+
 def test_a_day_reactivates_daily_budgets(tmp_path: Path) -> None:
     daily = document("a", budget={"daily": 1})
     made = snapshot(tmp_path, daily, document("b", budget={"total": 1}))

@@ -404,6 +404,7 @@ cdef class SnapshotCore:
     cdef readonly object lookups
     cdef readonly Index index
     cdef readonly RefusedRanks refused
+    cdef dict _refused_of  # RefusedRanks by SSP, of those that were refused more than all others
     cdef Reader _reader  # of the lookups
     cdef dict _canonical
     cdef dict _of_base, _of_overlay  # templates by `template_key`
@@ -413,7 +414,7 @@ cdef class SnapshotCore:
                  dict of_base not None, dict of_overlay not None, uint32_t overlaid):
         self.lookups, self._reader = lookups, lookups.reader
         self.index, self._canonical = index, ssps
-        self.refused = RefusedRanks(index)
+        self.refused, self._refused_of = RefusedRanks(index), {}
         self._of_base, self._of_overlay, self._overlaid = of_base, of_overlay, overlaid
 
     cdef Template find(self, uint32_t rank, uint32_t creative):
@@ -422,6 +423,32 @@ cdef class SnapshotCore:
             self._of_base if rank < self._overlaid else self._of_overlay,
             template_key(rank, creative))
         return None if found is NULL else <Template?><object>found
+
+    cpdef RefusedRanks refused_for(self, str ssp):
+        cdef PyObject *own
+        if self._refused_of:
+            own = PyDict_GetItem(self._refused_of, ssp)
+            if own is not NULL:
+                return <RefusedRanks?><object>own
+        return self.refused
+
+    def refuse(self, uint32_t rank, str ssp):
+        cdef RefusedRanks own
+        if ssp is None:
+            self.refused.add(rank)
+            for own in self._refused_of.values():
+                own.add(rank)
+            return
+        own = self.refused_for(ssp)
+        if own is self.refused:
+            own = self._refused_of[ssp] = RefusedRanks(self.index, self.refused)
+        own.add(rank)
+
+    def reactivate(self, uint32_t rank):
+        cdef RefusedRanks own
+        self.refused.discard(rank)
+        for own in self._refused_of.values():
+            own.discard(rank)
 
     def keep(self, uint32_t rank, uint32_t creative, Template template not None, Py_ssize_t most):
         cdef dict templates = self._of_base if rank < self._overlaid else self._of_overlay
@@ -567,7 +594,7 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
     canonical = PyDict_GetItem(core._canonical, ssp)
     query = core.index.start(
         lookups, reader, request, ssp, ssp if canonical is NULL else <str?><object>canonical,
-        now_ms, left_s, processor_s, core.refused)
+        now_ms, left_s, processor_s, core.refused_for(ssp))
     imps = reader.get(request, BIDREQUEST_IMP)
     if not PyList_CheckExact(imps):
         raise TypeError("imp must be a list")
@@ -587,7 +614,7 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
         is_found = query.take_next(&best)
         if is_found and quantity != 1:
             rest = affordable(
-                (best.rank, best.creative, best.deal), query, quantity, snapshot)
+                (best.rank, best.creative, best.deal), query, quantity, snapshot, ssp)
             is_found = rest is not None
             if is_found:
                 best.rank, best.creative, best.deal = rest
@@ -1136,8 +1163,9 @@ cdef class BidCall:
                 self._state = REPLACING
                 return self.has_replaced(without_refused(self._bids, verdicts))
             return self.wait_for(REPLACING, replace_refused(
-                endpoint._writer, endpoint._ledger, endpoint._number, self.auction(),
-                self._proposal, self._snapshot, verdicts, self.left_s, self._is_test))
+                endpoint._writer, endpoint._ledger, endpoint._number, endpoint._ssp,
+                self.auction(), self._proposal, self._snapshot, verdicts, self.left_s,
+                self._is_test))
         return self.end(LATE)
 
     def left_s(self):

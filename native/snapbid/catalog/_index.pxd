@@ -31,7 +31,7 @@ cdef class Layer:
 
     cdef int hide(self, Layer overlay) except -1
     cdef const sb_id *find(self, str id) except? NULL
-    cdef uint64_t *copy_active(self) except NULL
+    cdef uint64_t *copy_of(self, const uint64_t *given) except NULL
     cdef str advertiser(self, uint32_t rank)
     cdef int suspend(self, uint32_t rank, str creative, str canonical) except -1
 

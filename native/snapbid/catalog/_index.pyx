@@ -123,13 +123,13 @@ cdef class Layer:
         memcpy(&size, key, sizeof(size))
         return PyUnicode_DecodeUTF8(key + sizeof(size), size & 0xffffff, NULL)
 
-    cdef uint64_t *copy_active(self) except NULL:
-        """Return a copy of the row of active campaigns, which the caller frees."""
+    cdef uint64_t *copy_of(self, const uint64_t *given) except NULL:
+        """Return a copy of a row of campaigns, which the caller frees."""
         cdef size_t row = self.head.blocks * SB_WORDS * sizeof(uint64_t)
         cdef uint64_t *copy = <uint64_t *>PyMem_Malloc(max(row, 1))
         if copy is NULL:
             raise MemoryError
-        memcpy(copy, self.active, row)
+        memcpy(copy, given, row)
         return copy
 
     cdef int suspend(self, uint32_t rank, str creative, str canonical) except -1:
@@ -1093,11 +1093,11 @@ cdef class Index:
 cdef class RefusedRanks:
     """Campaigns of an index that may not bid for now, by rank."""
 
-    def __cinit__(self, Index index not None):
+    def __cinit__(self, Index index not None, RefusedRanks others=None):
         self.index = index
-        self.base = index.base.copy_active()
+        self.base = index.base.copy_of(index.base.active if others is None else others.base)
         if index.over is not None:
-            self.over = index.over.copy_active()
+            self.over = index.over.copy_of(index.over.active if others is None else others.over)
 
     def __dealloc__(self):
         PyMem_Free(self.base)

@@ -1419,11 +1419,12 @@ cdef class ImpressionReading:
         stream.protocols = terms.masked(
             SB_VIDEO_PROTOCOL, reader.get(video, VIDEO_PROTOCOLS), &stream.has_protocols,
             "imp[].video.protocols")
-        if not stream.has_protocols:  # the scalar of OpenRTB 2.1
+        if not stream.has_protocols:  # the scalar of OpenRTB 2.1; some send a list
             protocol = reader.get(video, VIDEO_PROTOCOL)
             if protocol is not None:
                 stream.protocols = terms.masked(
-                    SB_VIDEO_PROTOCOL, [protocol], &stream.has_protocols, "imp[].video.protocol")
+                    SB_VIDEO_PROTOCOL, protocol if PyList_CheckExact(protocol) else [protocol],
+                    &stream.has_protocols, "imp[].video.protocol")
         stream.shortest = positive(reader.get(video, VIDEO_MINDURATION))
         stream.longest = positive(reader.get(video, VIDEO_MAXDURATION))
         self.read_player(stream, video)

@@ -189,7 +189,17 @@ class SnapshotCore:
     def index(self) -> Index: ...
     @property
     def refused(self) -> RefusedRanks:
-        """The campaigns that this snapshot keeps from bidding because the ledger refused them."""
+        """The campaigns that may not bid for any SSP, because the ledger refused them."""
+
+    def refused_for(self, ssp: str) -> RefusedRanks:
+        """Return the campaigns that may not bid for an SSP: those of `refused`, and its own."""
+
+    def refuse(self, rank: int, ssp: str | None) -> None:
+        """Keep a campaign from bidding for an SSP or, if it is None, for any."""
+
+    def reactivate(self, rank: int) -> None:
+        """Let a campaign bid again."""
+
     def found(self, rank: int, creative: int) -> Template | None:
         """Return a creative's template; None if it has not been built yet."""
 

@@ -58,7 +58,7 @@ class RemembersBids(Protocol):
 
 
 def affordable(
-    best: Best | None, query: "Query", quantity: float, snapshot: "CatalogSnapshot"
+    best: Best | None, query: "Query", quantity: float, snapshot: "CatalogSnapshot", ssp: str
 ) -> Best | None:
     """Return the first campaign, starting with `best`, that may have budget for this quantity.
 
@@ -67,7 +67,7 @@ def affordable(
     while best is not None:
         rank = best[0]
         if not snapshot.is_refused_by_all(
-            rank, cost_of(snapshot.catalog.index.price(rank), quantity)
+            rank, cost_of(snapshot.catalog.index.price(rank), quantity), ssp
         ):
             break
         best = query.next()
@@ -78,6 +78,7 @@ async def replace_refused(
     writer: ResponseWriter,
     ledger: RemembersBids,
     ssp: int,
+    ssp_id: str,
     auction: bytes,
     proposal: "Proposal",
     snapshot: "CatalogSnapshot",
@@ -87,14 +88,14 @@ async def replace_refused(
 ) -> list[Bid] | Reason:
     """Replace refused bids; return the accepted ones in impression order, or the reason for no bid.
 
-    `auction`: the auction's id in the ledger; `verdicts`: the ledger's verdicts on the proposal.
-    The request takes at most `ATTEMPTS` round trips, the first of which is over. Replacing stops
-    earlier if the time left (`left_s`) or the processor time for replacements is used up.
-    Replacements too long for the answer are dropped. With `test`, the ledger only gives its
-    verdicts on replacements, and remembers none.
+    `ssp`, `auction`: the ledger's number of the SSP `ssp_id`, and its name of the auction;
+    `verdicts`: the ledger's verdicts on the proposal. The request takes at most `ATTEMPTS` round
+    trips, the first of which is over. Replacing stops earlier if the time left (`left_s`) or the
+    processor time for replacements is used up. Replacements too long for the answer are dropped.
+    With `test`, the ledger only gives its verdicts on replacements, and remembers none.
     """
     user = proposal.decision.user
-    replacements = _Replacements(writer, proposal, snapshot, ledger.shard_of(auction))
+    replacements = _Replacements(writer, proposal, snapshot, ledger.shard_of(auction), ssp_id)
     processor_s = REPLACING * proposal.processor_s
     choices, pending = list(proposal.choices), list(enumerate(proposal.bids))
     kept: list[tuple[int, Bid]] = []
@@ -162,7 +163,12 @@ class _Replacements:
     """
 
     def __init__(
-        self, writer: ResponseWriter, proposal: "Proposal", snapshot: "CatalogSnapshot", shard: int
+        self,
+        writer: ResponseWriter,
+        proposal: "Proposal",
+        snapshot: "CatalogSnapshot",
+        shard: int,
+        ssp: str,
     ) -> None:
         self._length = partial(writer.length, proposal.auction_id)
         self._bytes_left: int | None = None  # a single bid is never too long
@@ -172,6 +178,7 @@ class _Replacements:
         self._current: Imp | None = proposal.decision.last
         self._snapshot = snapshot
         self._shard = shard
+        self._ssp = ssp
         self._tried: dict[str, set[int]] = {}
 
     def release(self, refused: "Iterable[Choice]") -> None:
@@ -189,7 +196,7 @@ class _Replacements:
         imp = choice.imp
         if out_of_money:
             self._snapshot.refuse(
-                choice.rank, self._shard, self._cost(choice.rank, choice.quantity)
+                choice.rank, self._shard, self._cost(choice.rank, choice.quantity), self._ssp
             )
         tried = self._tried.setdefault(str(imp.id), set())
         tried.add(choice.rank)
@@ -203,7 +210,7 @@ class _Replacements:
         while (best := query.next()) is not None:
             rank = best[0]
             if rank not in tried and not self._snapshot.is_refused(
-                rank, self._shard, self._cost(rank, choice.quantity)
+                rank, self._shard, self._cost(rank, choice.quantity), self._ssp
             ):
                 if pods is not None:
                     pods.take(imp, self._snapshot.catalog.index.advertiser(rank))

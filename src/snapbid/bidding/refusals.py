@@ -113,11 +113,11 @@ def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: 
     for imp in (request.imp or ())[:MOST_IMPRESSIONS]:
         if not query.impression(imp):
             continue
-        if any(query.explain(rank) == _ELIGIBLE for rank in _refused(snapshot)):
+        if any(query.explain(rank) == _ELIGIBLE for rank in asking.refused()):
             return BUDGET
         found: dict[_Verdict, list[int]] = {}
         for rank in _some(len(snapshot.catalog.index)):
-            if not _is_refused(snapshot, rank):
+            if not asking.is_refused(rank):
                 found.setdefault(query.explain(rank), []).append(rank)
         found.pop(_ELIGIBLE, None)  # reactivated since
         verdict = max(found, key=_furthest, default=_NOTHING)
@@ -141,6 +141,14 @@ class _Asking(NamedTuple):
         lookups: Lookups = snapshot.lookups.bidding_in(request.cur) or snapshot.lookups
         canonical = snapshot.catalog.ssps[self.ssp]
         return snapshot.catalog.index.query(lookups, request, self.ssp, canonical, self.now_ms)
+
+    def is_refused(self, rank: int) -> bool:
+        """Return whether the campaign is out of budget for the SSP."""
+        price = self.snapshot.catalog.index.price(rank)
+        return self.snapshot.is_refused_by_all(rank, price, self.ssp)
+
+    def refused(self) -> Iterator[int]:
+        return filter(self.is_refused, list(self.snapshot.refused)[:MOST_REFUSED])
 
 
 def _furthest(verdict: _Verdict) -> int:
@@ -244,13 +252,3 @@ def _without(limited: Any, dropped: dict[str, Any]) -> Any:
 def _some(campaigns: int) -> range:
     """Return all ranks, or at most MOST_CAMPAIGNS of them, spaced evenly over all prices."""
     return range(0, campaigns, -(-campaigns // MOST_CAMPAIGNS) or 1)
-
-
-def _refused(snapshot: CatalogSnapshot) -> Iterator[int]:
-    for rank in list(snapshot.refused)[:MOST_REFUSED]:
-        if _is_refused(snapshot, rank):
-            yield rank
-
-
-def _is_refused(snapshot: CatalogSnapshot, rank: int) -> bool:
-    return snapshot.is_refused_by_all(rank, snapshot.catalog.index.price(rank))

@@ -23,15 +23,19 @@ MAX_NATIVE_TEMPLATES: Final = 10_000  # kept for native requests seen before
 CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 
 
-class RefusedCampaign(NamedTuple):
-    """A campaign refused for lack of headroom, until its release.
+class Refused(NamedTuple):
+    """The lowest cost that a shard refused, and the SSP for which; None if there were several."""
 
-    `shards` maps each shard to the lowest cost that it refused.
-    """
+    cost: int
+    ssp: str | None
+
+
+class RefusedCampaign(NamedTuple):
+    """A campaign refused for lack of headroom, until its release; `shards`: by which, and what."""
 
     document: CampaignPayload
     limits: Limits
-    shards: dict[int, int]
+    shards: dict[int, Refused]
 
 
 @dataclass(slots=True)
@@ -148,11 +152,13 @@ class CatalogSnapshot:
 
     # -- campaigns refused for lack of headroom ----------------------------------------------------
 
-    def refuse(self, rank: int, shard: int, cost: int) -> None:
-        """Record that a shard refused a bid of the campaign at this cost (nano-USD).
+    def refuse(self, rank: int, shard: int, cost: int, ssp: str | None = None) -> None:
+        """Record that a shard refused a bid of the campaign at this cost (nano-USD) to an SSP.
 
-        Once every shard has refused the cost of a single impression, the campaign stops bidding
-        altogether.
+        Once every shard has refused the cost of a single impression, the campaign stops bidding for
+        that SSP and, once they have refused it to another as well (or `ssp` is None), for all. The
+        first to be refused may hold all of the budget: only if the ledger hears of the second does
+        it share the budget between them.
         """
         refused = self.refused.get(rank)
         if refused is None:
@@ -162,23 +168,29 @@ class CatalogSnapshot:
                 return
             refused = self.refused[rank] = RefusedCampaign(document, limits, {})
             self._ranks[limits.campaign] = rank
-        refused.shards[shard] = min(cost, refused.shards.get(shard, cost))
-        if self.is_refused_by_all(rank, self.catalog.index.price(rank)):
-            self.core.refused.add(rank)
+        before = refused.shards.get(shard, Refused(cost, ssp))
+        of_both = ssp if ssp == before.ssp else None
+        refused.shards[shard] = Refused(min(cost, before.cost), of_both)
+        price = self.catalog.index.price(rank)
+        if self.is_refused_by_all(rank, price):
+            self.core.refuse(rank, None)
+        elif ssp is not None and self.is_refused_by_all(rank, price, ssp):
+            self.core.refuse(rank, ssp)
 
-    def is_refused(self, rank: int, shard: int, cost: int) -> bool:
+    def is_refused(self, rank: int, shard: int, cost: int, ssp: str | None = None) -> bool:
         """Return whether a shard refused this or a lower cost since the last reactivation.
 
-        Costs above MAX_COST are always refused.
+        Costs above MAX_COST are always refused. `ssp`: to this SSP; None: to all.
         """
         refused = self.refused.get(rank)
-        if refused is None or shard not in refused.shards:
+        least = None if refused is None else refused.shards.get(shard)
+        if least is None or least.ssp not in (None, ssp):
             return cost > MAX_COST
-        return cost >= min(refused.shards[shard], MAX_COST + 1)
+        return cost >= min(least.cost, MAX_COST + 1)
 
-    def is_refused_by_all(self, rank: int, cost: int) -> bool:
+    def is_refused_by_all(self, rank: int, cost: int, ssp: str | None = None) -> bool:
         """Return whether every shard refuses this cost; see `is_refused`."""
-        return all(self.is_refused(rank, shard, cost) for shard in range(self.shards))
+        return all(self.is_refused(rank, shard, cost, ssp) for shard in range(self.shards))
 
     def reactivate(self, releases: Iterable[tuple[int, int]] | None) -> None:
         """Let campaigns bid again in the shards that released them.
@@ -201,7 +213,7 @@ class CatalogSnapshot:
     def _reactivate(self, rank: int, shard: int) -> None:
         refused = self.refused.get(rank)
         if refused is not None and refused.shards.pop(shard, None) is not None:
-            self.core.refused.discard(rank)
+            self.core.reactivate(rank)
             if not refused.shards:
                 del self.refused[rank]
                 self._ranks.pop(refused.limits.campaign, None)
@@ -215,8 +227,8 @@ class CatalogSnapshot:
         for number, (rank, refused) in enumerate(list(before.refused.items()), 1):
             now = self.catalog.index.rank(refused.document.cid)
             if now is not None and self._has_same_terms(now, before, rank, refused):
-                for shard, cost in refused.shards.items():
-                    self.refuse(now, shard, cost)
+                for shard, (cost, ssp) in refused.shards.items():
+                    self.refuse(now, shard, cost, ssp)
             if number % CARRY_BATCH == 0:
                 await asyncio.sleep(0)
 

@@ -129,7 +129,7 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
     else:
         kinds = [annotation]
     kinds = [kind for kind in kinds if not isinstance(kind, msgspec.inspect.NoneType)]
-    first = kinds[0]
+    first = next((kind for kind in kinds if isinstance(kind, msgspec.inspect.ListType)), kinds[0])
     if isinstance(first, msgspec.inspect.AnyType):
         return _Shape("any", many=many)
     if isinstance(first, msgspec.inspect.Metadata):

@@ -74,9 +74,9 @@ class Index:
 
 @final
 class RefusedRanks:
-    """Campaigns of an index that may not bid for now, by rank."""
+    """Campaigns of an index that may not bid for now, by rank: at first none, or as `others`."""
 
-    def __new__(cls, index: Index) -> Self: ...
+    def __new__(cls, index: Index, others: RefusedRanks | None = None) -> Self: ...
     def add(self, rank: int) -> None:
         """Keep a campaign from bidding."""
     def discard(self, rank: int) -> None:

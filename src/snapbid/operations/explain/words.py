@@ -232,7 +232,9 @@ def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
         case "native":
             return required_assets(stream)
         case "mimes" | "protocols":
-            return some(getattr(stream, cause) or [getattr(stream, "protocol", None)])
+            protocol = getattr(stream, "protocol", None)  # of OpenRTB 2.1
+            alone = protocol if isinstance(protocol, list) else [protocol]
+            return some(getattr(stream, cause) or alone)
     return asked(imp)
 
 
