@@ -36,3 +36,14 @@ cdef class Reply:
 cdef inline bint is_pending(object done) except -1:
     """Return whether a reply or a future is pending."""
     return (<Reply>done)._state == PENDING if type(done) is Reply else not done.done()
+
+
+cdef inline bint resolve(object done, object result) except -1:
+    """Set the result of a reply or a future; return whether it was pending."""
+    if not is_pending(done):
+        return False
+    if type(done) is Reply:
+        (<Reply>done).set(DONE, result)
+    else:
+        done.set_result(result)
+    return True

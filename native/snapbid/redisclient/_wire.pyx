@@ -108,8 +108,7 @@ def unanswered(list requests not None):
 
 def answer(list requests not None, results not None):
     for request, result in zip(requests, results, strict=True):
-        if is_pending(request.done):
-            request.done.set_result(result)
+        resolve(request.done, result)
 
 
 cdef class Waiter:

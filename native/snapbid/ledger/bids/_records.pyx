@@ -8,7 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from snapbid.redisclient._wire cimport DONE, Reply, is_pending
+from snapbid.redisclient._wire cimport resolve
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
@@ -172,20 +172,11 @@ cdef class AnswerBids:
             put_bytes(put(at, <uint32_t>PyBytes_GET_SIZE(packed), 2), packed)
         return entry
 
-    cdef bint pass_on(self, str verdicts) except -1:
-        if not is_pending(self.done):
-            return False
-        if type(self.done) is Reply:
-            (<Reply>self.done).set(DONE, verdicts)
-        else:
-            self.done.set_result(verdicts)
-        return True
-
     def accept(self, str verdicts not None):
-        return self.pass_on(verdicts)
+        return resolve(self.done, verdicts)
 
     def refuse(self):
-        self.pass_on("")
+        resolve(self.done, "")
 
 
 @cython.nonecheck(True)
@@ -202,7 +193,7 @@ def join(list answers not None):
 @cython.nonecheck(True)
 def keep(list answers not None, str kept not None):
     cdef AnswerBids answer
-    return [answer for answer in answers if not answer.pass_on(kept * answer.bids)]
+    return [answer for answer in answers if not resolve(answer.done, kept * answer.bids)]
 
 
 cdef int tally(AnswerBids answer, dict ssps, dict campaigns) except -1:
