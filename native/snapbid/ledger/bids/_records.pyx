@@ -51,13 +51,15 @@ cdef inline uint8_t *put_bytes(uint8_t *at, bytes text) noexcept:
     return at + PyBytes_GET_SIZE(text)
 
 
-EMPTY_DIGEST = blake2b(digest_size=DIGEST_SIZE)
+# Copying an empty hash is faster than creating one, and so is looking these methods up only once.
+cdef object new_hash = blake2b(digest_size=DIGEST_SIZE).copy
+cdef object update = blake2b.update, finish = blake2b.digest
 
 
 cdef bytes digest_of(bytes text):
-    digest = EMPTY_DIGEST.copy()  # faster than creating another
-    digest.update(text)
-    return digest.digest()
+    digest = new_hash()
+    update(digest, text)
+    return finish(digest)
 
 
 # A bid's digest is needed twice: for its click id, and then for the ledger.
@@ -66,10 +68,10 @@ cdef bytes last_pair = b"", last_digest = b""
 
 cdef bytes digest_pair(bytes auction_id, bytes imp_id):
     global last_pair, last_digest
-    cdef uint8_t length[4]
-    cdef bytes pair
-    put(length, <uint32_t>PyBytes_GET_SIZE(auction_id), 4)
-    pair = PyBytes_FromStringAndSize(<char *>length, 4) + auction_id + imp_id
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(auction_id)
+    cdef bytes pair = PyBytes_FromStringAndSize(NULL, 4 + size + PyBytes_GET_SIZE(imp_id))
+    cdef uint8_t *at = put(<uint8_t *>PyBytes_AS_STRING(pair), <uint32_t>size, 4)
+    put_bytes(put_bytes(at, auction_id), imp_id)
     if pair != last_pair:
         last_digest = digest_of(pair)
         last_pair = pair
