@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapbid.base.redis_keys import shard_of
-from snapbid.ledger.bids.records import DIGEST_SIZE, NOTICE, bid_digest
+from snapbid.ledger.bids.records import DIGEST_SIZE, NOTICE, bid_digest, pack_notice
 
 HOSTILE = [b"", b"\0", b"a", b"ab", b"bc", b"c", b"abc", b"a\0", b"\0a", b"\xff" * 512, b"a" * 512]
 
@@ -43,3 +43,18 @@ def test_layouts_are_those_of_the_scripts() -> None:
     packed = NOTICE.pack(4, -1, b"p" * 16, 1_900_000_000, 999, 1, 2)
     came, run = b"\x00\xb3\x3f\x71\xe7\x03", b"\x01\x00\x00\x00\x02\x00"
     assert packed == b"\x04\xff\xff" + b"p" * 16 + came + run
+
+
+@given(
+    st.integers(0, 255),
+    st.integers(-1, 9_999),
+    st.binary(max_size=64),
+    st.binary(max_size=64),
+    st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 999)),
+    st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 999)),
+)
+def test_a_notice_is_packed_as_it_is_read(
+    kind: int, reason: int, a: bytes, b: bytes, came: tuple[int, int], run: tuple[int, int]
+) -> None:
+    packed = pack_notice(kind, reason, a, b, came, run)
+    assert NOTICE.unpack(packed) == (kind, reason, bid_digest(a, b), *came, *run)

@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from snapbid.redisclient._wire cimport resolve
@@ -25,6 +25,7 @@ cdef enum:
     HEAD_SIZE = 19  # of the part of a record before the price
     USER_SIZE = DIGEST_SIZE + 4
     DAY_S = 86400
+    NOTICE_SIZE = 31
     ANSWER_BITS = 24  # of an identity; the creative's mark is above them
     MARK_BITS = 8
     CAMPAIGN_BITS = 32  # the creative's mark is above them
@@ -84,6 +85,21 @@ def bid_digest(bytes auction_id not None, bytes imp_id not None):
 
 def user_digest(str user not None):
     return digest_of(user.encode("utf-8", "surrogatepass"))
+
+
+def pack_notice(uint8_t kind, int16_t reason, bytes auction_id not None, bytes imp_id not None,
+                tuple came not None, tuple run not None):
+    cdef uint32_t came_s, began_s
+    cdef uint16_t came_ms, began_ms
+    cdef bytes packed = PyBytes_FromStringAndSize(NULL, NOTICE_SIZE)
+    cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(packed)
+    came_s, came_ms = came
+    began_s, began_ms = run
+    at = put(put(at, kind, 1), <uint16_t>reason, 2)
+    at = put_bytes(at, digest_pair(auction_id, imp_id))
+    at = put(put(at, came_s, 4), came_ms, 2)
+    put(put(at, began_s, 4), began_ms, 2)
+    return packed
 
 
 cdef bytes digits_of(object number):

@@ -15,6 +15,16 @@ def bid_digest(auction_id: bytes, imp_id: bytes) -> bytes:
 def user_digest(user: str) -> bytes:
     """Return the 16-byte key of a capped user."""
 
+def pack_notice(
+    kind: int,
+    reason: int,
+    auction_id: bytes,
+    imp_id: bytes,
+    came: tuple[int, int],
+    run: tuple[int, int],
+) -> bytes:
+    """Pack a notice in the form of `records.NOTICE`. Raises OverflowError for what does not fit."""
+
 @final
 class AnswerBids:
     """The bids of one 200 answer, waiting to be remembered.

@@ -14,7 +14,6 @@ from snapbid.base.tasks import end
 from snapbid.ledger.bids.clock import LedgerClock
 from snapbid.ledger.bids.records import (
     ALTERED,
-    NOTICE,
     OTHERWISE,
     SPOOLED,
     LedgerBid,
@@ -22,6 +21,7 @@ from snapbid.ledger.bids.records import (
     Verdicts,
     bid_digest,
     moved_to,
+    pack_notice,
 )
 from snapbid.ledger.bids.shard import GroupCommit, LedgerShard, Observe, PendingNotice, unobserved
 from snapbid.ledger.bids.spool import Spool, SpoolFile, SpoolFullError
@@ -263,14 +263,12 @@ class Ledger:
         number = shard_of(auction_id, len(self._shards))
         clock = self._clocks[number]
         came = clock.now(self._loop.time())
-        packed = NOTICE.pack(kind, reason, bid_digest(auction_id, imp_id), *came, *clock.run)
+        packed = pack_notice(kind, reason, auction_id, imp_id, came, clock.run)
         other: tuple[int, bytes] | None = None
         if otherwise is not None:
             other = (
                 shard_of(otherwise[0], len(self._shards)),
-                NOTICE.pack(
-                    kind | ALTERED | OTHERWISE, reason, bid_digest(*otherwise), *came, *clock.run
-                ),
+                pack_notice(kind | ALTERED | OTHERWISE, reason, *otherwise, came, clock.run),
             )
         others: Iterator[int] | None = None
         while True:

@@ -1,6 +1,6 @@
 """Encodings of bids and notices, in Redis and in the spool, and of batches of bids.
 
-The layouts are in records.lua and remember.lua; native code packs the bids.
+The layouts are in records.lua and remember.lua; native code packs bids and notices.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from snapbid.ledger.bids._records import bid_digest as bid_digest
 from snapbid.ledger.bids._records import count
 from snapbid.ledger.bids._records import join as join
 from snapbid.ledger.bids._records import keep as keep
+from snapbid.ledger.bids._records import pack_notice as pack_notice
 from snapbid.ledger.bids._records import user_digest as user_digest
 
 if TYPE_CHECKING:  # limits.py imports this module
@@ -38,7 +39,7 @@ DIGEST_SIZE: Final = 16
 NAMED_BY_FAMILY: Final = b"\xff"  # begins the names of signed bids, and no text in UTF-8
 FAMILY_SIZE: Final = 4
 # Kind, loss reason, digest, time of arrival, start of the Redis run last reached; times are epoch s
-# and ms, zeros if unknown.
+# and ms, zeros if unknown. Written by `pack_notice`.
 NOTICE: Final = Struct("<Bh16sIHIH")
 
 
