@@ -35,6 +35,7 @@ LOOK_S: Final = 4 * BEAT_S  # between scans for other processes' files
 REPLAY_BATCH: Final = 500
 STOP_S: Final = 3.0  # for rolling back unconfirmed batches on close
 HOLD_S: Final = 60
+_UNKNOWN: Final = NoticeVerdict.UNKNOWN.value
 
 __all__ = ["Ledger", "LedgerBid", "SpoolFullError"]
 
@@ -259,7 +260,8 @@ class Ledger:
         unknown. Signed bids of a family are kept apart, as if their auction ids began with
         `family`. Raises SpoolFullError if the notice can be neither settled nor spooled.
         """
-        auction_id = family + auction_id
+        if family:
+            auction_id = family + auction_id
         number = shard_of(auction_id, len(self._shards))
         clock = self._clocks[number]
         came = clock.now(self._loop.time())
@@ -279,7 +281,7 @@ class Ledger:
                 self._append(number, packed, done, other)
             verdict = await done
             assert verdict is not None
-            if verdict != NoticeVerdict.UNKNOWN:
+            if verdict != _UNKNOWN:
                 return verdict
             if others is None:
                 others = self._moved_to(auction_id, number)
@@ -367,12 +369,12 @@ class Ledger:
             ]
             for done, (shard, packed) in zip(waiting, batch, strict=True):
                 if packed[0] & OTHERWISE:
-                    if verdict != NoticeVerdict.UNKNOWN:
+                    if verdict != _UNKNOWN:
                         continue
                     done = self._settle_spooled(shard, packed)
                 if done is None or (verdict := await done) is None:
                     return False
-                if verdict == NoticeVerdict.UNKNOWN:
+                if verdict == _UNKNOWN:
                     verdict = await self._settle_moved(packed, shard % len(self._shards))
                     if verdict is None:
                         return False
@@ -394,9 +396,9 @@ class Ledger:
             for shard in self._shards:
                 done = shard.settle(packed, from_spool=True)
                 verdict = None if done is None else await done
-                if verdict != NoticeVerdict.UNKNOWN:
+                if verdict != _UNKNOWN:
                     return verdict
-        return NoticeVerdict.UNKNOWN
+        return _UNKNOWN
 
     async def _roll_back_all(self, unconfirmed: SpoolFile) -> bool:
         for shard, batch in unconfirmed.batches():
