@@ -109,8 +109,8 @@ class Application:
                 reply = await handler(scope["headers"], receive)
             else:
                 route = self._own.get(path) or resources.routes.find(path)
-                name, handle, methods, paced = route
-                if paced:
+                name, handle, methods = route.name, route.handler, route.methods
+                if route.paced:
                     await self._pace.turn()
                 if methods and method not in methods:
                     raise await refused(MethodNotAllowed(", ".join(methods)), receive)

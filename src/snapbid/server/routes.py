@@ -1,7 +1,9 @@
 """Routes of requests without a bid handler: a table of fixed paths, then resolvers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 from snapbid.base.errors import NotFound
 from snapbid.base.http import Answer, Receive, Scope, refused
@@ -9,7 +11,7 @@ from snapbid.base.http import Answer, Receive, Scope, refused
 Handler: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 
 
-class Route(NamedTuple):
+class Route(msgspec.Struct, frozen=True):
     """A handler and how to call it; `name` is the label `route` in metrics.
 
     Methods other than `methods` get a 405; if `methods` is empty, the handler checks the method
