@@ -94,7 +94,9 @@ class NoticeEndpoint:
         self._unknown = unknown
         self._rejections = rejections if kind == LOSS else None
         self._signer = signer
-        self.unsigned = partial(self._settle, (lambda *ids: None) if only_signed else None)
+        self.unsigned: Handler = self._settle
+        if only_signed:
+            self.unsigned = partial(self._settle, family_of=lambda *ids: None)
         name = NOTICE_NAMES[kind]
         self._ignored = metrics.counter("snapbid_notices_total", kind=name, outcome="unsigned")
         self._outcomes: dict[str, Counter] = {
@@ -105,9 +107,11 @@ class NoticeEndpoint:
     def signed(self, token: str) -> Handler:
         """Return the handler of a notice that is signed with this token; requires `signer`."""
         assert self._signer is not None
-        return partial(self._settle, partial(self._signer.family, token))
+        return partial(self._settle, family_of=partial(self._signer.family, token))
 
-    async def _settle(self, family_of: FamilyOf | None, scope: Scope, receive: Receive) -> Answer:
+    async def _settle(
+        self, scope: Scope, receive: Receive, family_of: FamilyOf | None = None
+    ) -> Answer:
         query, kind = scope["query_string"], self._kind
         auction_id, imp_id, given = first_values(query, PARAMETERS)
         if not auction_id or not imp_id or len(query) > MAX_ID or (kind == LOSS and not given):
