@@ -34,7 +34,7 @@ _PERCENT: Final = ord("%")  # for `in`, an int is faster than b"%"
 _ESCAPED: Final = re.compile(rb"&(?:amp(?:;|%3B))+", re.IGNORECASE)  # an escaped ampersand
 _UNKNOWN: Final = NoticeVerdict.UNKNOWN.value
 _SETTLED: Final = (NoticeVerdict.COUNTED.value, NoticeVerdict.LATE.value)
-OUTCOMES: Final = {verdict: verdict.name.lower() for verdict in NoticeVerdict}
+OUTCOMES: Final = {verdict.value: verdict.name.lower() for verdict in NoticeVerdict}
 
 PIXEL_GIF: Final = bytes.fromhex(
     "47494638396101000100800000ffffff00000021f90401000000002c00000000010001000002024401003b"
