@@ -90,11 +90,11 @@ class Application:
 
         Bids and health checks run at once, notices behind them, and all other requests in tasks.
         """
-        if path in self._resources.bid_endpoints or path in HEALTH_PATHS:
+        if path in self._resources.bid_endpoints:
             return AT_ONCE
         if path in NOTICE_ROUTES or path.startswith(SIGNED_PREFIX):
             return BEHIND
-        return IN_TASK
+        return AT_ONCE if path in HEALTH_PATHS else IN_TASK
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
