@@ -41,7 +41,7 @@ def create(listening: Connection) -> "Application":
     application = Application(
         Worker(require_serving(load(os.environ))), started=partial(_announce, listening)
     )
-    install(application, application.kind_of)
+    install(application.__call__, application.kind_of)  # a method is called faster than an object
     return application
 
 
