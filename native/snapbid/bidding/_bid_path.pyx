@@ -1217,7 +1217,8 @@ cdef class BidCall:
         self._result = self.compressed(result) if GZIP_FROM < PyBytes_GET_SIZE(result) <= GZIP_TO \
             else None
         if self._result is None:
-            self._result = Answer(start_of(PyBytes_GET_SIZE(result)), result)
+            self._result = Answer(start_of(PyBytes_GET_SIZE(result)),
+                                  {"type": "http.response.body", "body": result})
         return 0
 
     cdef object compressed(self, bytes body):

@@ -100,10 +100,23 @@ class BodyDeadline:
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """A complete answer: its ASGI start message (shared if constant) and its body."""
+    """A complete answer: its two ASGI messages, which are shared if constant."""
 
     start: Message
-    body: bytes
+    end: Message
+
+    @property
+    def body(self) -> bytes:
+        body: bytes = self.end["body"]
+        return body
+
+
+def body_message(body: bytes) -> Message:
+    """Return the ASGI message with a whole body."""
+    return {"type": "http.response.body", "body": body}
+
+
+NO_BODY: Final = body_message(b"")
 
 
 RequestHandler: TypeAlias = Callable[[HeaderList, Receive], Awaitable[Answer]]
@@ -119,9 +132,8 @@ def answer(
     own: list[tuple[bytes, bytes]] = []
     if status != 204:
         own = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
-    return Answer(
-        {"type": "http.response.start", "status": status, "headers": [*own, *headers]}, body
-    )
+    start = {"type": "http.response.start", "status": status, "headers": [*own, *headers]}
+    return Answer(start, body_message(body))
 
 
 NO_CONTENT: Final = answer(204)

@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from snapbid.base.errors import Problem
-from snapbid.base.http import Answer, answer, json_answer
+from snapbid.base.http import Answer, answer, body_message, json_answer
 from snapbid.events.attribution import Conversion, Counting
 from snapbid.events.enrich import MICROS, Enriched, Enricher
 from snapbid.events.outcomes import ID_LENGTH, AcceptedEvent, BatchResult, SingleResult
@@ -86,7 +86,7 @@ class EventsUnavailable(Problem):
 
 def accepted(event: AcceptedEvent) -> CodedAnswer:
     """Answer 202 to an accepted event."""
-    return Answer(_EVENT_START, _EVENT_BODY % event.event_id.encode()), _ACCEPTED
+    return Answer(_EVENT_START, body_message(_EVENT_BODY % event.event_id.encode())), _ACCEPTED
 
 
 def accepted_batch(batch: BatchResult, request_id: str, *, lenient: bool) -> CodedAnswer:

@@ -20,7 +20,7 @@ from snapbid.base.errors import (
     RateLimited,
     SspMismatch,
 )
-from snapbid.base.http import Answer, Receive, Scope, refused
+from snapbid.base.http import NO_BODY, Answer, Receive, Scope, refused
 from snapbid.base.redis_keys import REPORT_RATE
 from snapbid.queues.rate import WINDOW_S
 from snapbid.report import tokens
@@ -91,7 +91,7 @@ class TokenGate:
             problem.headers = (*problem.headers, *fields)
             raise
         start = {**reply.start, "headers": [*reply.start["headers"], *fields]}
-        return Answer(start, b"" if scope["method"] == "HEAD" else reply.body)
+        return Answer(start, NO_BODY if scope["method"] == "HEAD" else reply.end)
 
     def _authorize(self, scope: Scope, ssp: str, now: datetime) -> tokens.Claims:
         given = [value for name, value in scope["headers"] if name == b"authorization"]

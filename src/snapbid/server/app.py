@@ -126,7 +126,7 @@ class Application:
             reply = problem_answer(Problem("the request could not be served"))
         resources.count(name, reply.start["status"])
         await send(reply.start)
-        await send({"type": "http.response.body", "body": reply.body})
+        await send(reply.end)
 
     async def _healthz(self, _scope: Scope, _receive: Receive) -> Answer:
         return json_answer(200, {"status": "ok"})

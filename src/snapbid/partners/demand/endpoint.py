@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 
 from snapbid.base.errors import Problem, Unavailable
-from snapbid.base.http import JSON, Answer, Receive, Scope, answer
+from snapbid.base.http import JSON, NO_BODY, Answer, Receive, Scope, answer
 from snapbid.report.endpoint import ssp_of
 from snapbid.report.gate import Admitted, TokenGate
 from snapbid.warehouse import demand
@@ -57,7 +57,7 @@ class DemandEndpoint:
         fields = ((b"etag", tag), (b"cache-control", b"private, max-age=%d" % MAX_AGE_S))
         if tag in _known(scope):
             start = {"type": "http.response.start", "status": 304, "headers": [*fields]}
-            return Answer(start, b"")
+            return Answer(start, NO_BODY)
         return answer(200, signal.rules, JSON, fields)
 
 

@@ -15,7 +15,16 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 
 from snapbid.base.errors import MethodNotAllowed
-from snapbid.base.http import JSON, Answer, Receive, Scope, accepts_gzip, answer, refused
+from snapbid.base.http import (
+    JSON,
+    NO_BODY,
+    Answer,
+    Receive,
+    Scope,
+    accepts_gzip,
+    answer,
+    refused,
+)
 from snapbid.base.settings import Settings
 from snapbid.partners.docs import routes
 
@@ -97,14 +106,15 @@ class DescriptionPage:
         own: Headers = ((b"etag", tag), *_COMMON, *self._headers)
         known = headers.get(b"if-none-match", b"").split(b",")
         if tag in {each.strip().removeprefix(b"W/") for each in known}:
-            return Answer({"type": "http.response.start", "status": 304, "headers": [*own]}, b"")
+            start = {"type": "http.response.start", "status": 304, "headers": [*own]}
+            return Answer(start, NO_BODY)
         if compress:
             own = ((b"content-encoding", b"gzip"), *own)
             text = body.gzipped
         else:
             text = await asyncio.to_thread(gzip.decompress, body.gzipped)
         reply = answer(200, text, self._media_type, own)
-        return Answer(reply.start, b"") if scope["method"] == "HEAD" else reply
+        return Answer(reply.start, NO_BODY) if scope["method"] == "HEAD" else reply
 
 
 async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
