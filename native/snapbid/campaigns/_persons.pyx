@@ -9,7 +9,6 @@ cdef extern from "persons.h" nogil:
 
 
 def siphash(bytes key not None, bytes name not None):
-    """Return the SipHash-2-4 of a name under a 16-byte key, as a signed 64-bit integer."""
     if len(key) != SB_PERSON_KEY:
         raise ValueError(f"a key must have {SB_PERSON_KEY} bytes")
     return <int64_t>sb_person(key, name, len(name))

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Builds the index that the matcher maps (layout.h).
+"""Builds the index that the matcher maps (layout.h); see `_builder.pyi`.
 
 The builder is kept between builds: a changed campaign is put again, and a deleted one discarded.
 `build` writes the whole index from flat arrays: rows and lists of the campaigns that name a value
@@ -594,11 +594,6 @@ cdef uint16_t counted(uint32_t entries) except? 0xffff:
 
 
 cdef class Builder:
-    """Builds campaign indexes, and keeps the campaigns between builds.
-
-    `payloads`: an empty file to write the payloads to, so that they take no memory.
-    """
-
     cdef dict entries  # id -> Entry
     cdef set gone      # ids that this index hides in its base
     cdef list values   # space -> {text or integer: value}
@@ -684,22 +679,14 @@ cdef class Builder:
         return value
 
     def discard(self, str id):
-        """Remove a campaign; unknown ids are ignored."""
         self.entries.pop(id, None)
         self.gone.discard(id)
 
     def hide(self, str id):
-        """Mark an id as deleted: as an overlay, the index hides the base's campaign of this id."""
         self.entries.pop(id, None)
         self.gone.add(id)
 
     def put(self, object campaign, bytes payload, object categories, tuple advertiser not None):
-        """Add or replace a campaign.
-
-        `payload`: what `Index.payload` returns; `advertiser`: the advertiser's domain and its
-        parents, as `line_of` returns them. Raises ValueError if the campaign has no creative, or if
-        an id, a value or a list is too long.
-        """
         cdef Entry entry = Entry()
         self.terms.n = self.lists.n = 0
         entry.id = campaign.id
@@ -871,10 +858,6 @@ cdef class Builder:
         return 0
 
     def build(self):
-        """Return the index, without the payload file, which the caller must append.
-
-        Raises ValueError if the index is too large.
-        """
         cdef IndexWriter writer = IndexWriter(
             self.entries, self.gone, self.keys, self.parents, self.in_file)
         index = writer.write()

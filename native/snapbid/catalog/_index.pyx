@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Searches an index of campaigns (layout.h) for the best campaign for an impression.
+"""Searches an index of campaigns (layout.h) for an impression's best; see `_index.pyi`.
 
 A query *reads* the decoded structs of the request into terms, the keys that a campaign may target
 (_request). Each layer of the index, the base and the overlay, has its own search, which resolves
@@ -982,12 +982,6 @@ FORMAT_DIMENSION = SB_FORMAT  # the formats of creatives, which no campaign targ
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class Index:
-    """A campaign index in memory; `suspend` affects only this process.
-
-    Campaigns are identified by rank, in order of descending price, then id. An overlay hides the
-    base's campaigns that it replaces or that were deleted; its own campaigns rank after the base's.
-    """
-
     def __cinit__(self, object source, object overlay=None):
         self.base = Layer(source)
         self.interest.used = self.base.used
@@ -1001,23 +995,18 @@ cdef class Index:
             self.interest.has_caps |= self.over.head.capped != 0
 
     def __len__(self):
-        """Return the number of ranks, including hidden campaigns."""
         return self.base.head.campaigns + (0 if self.over is None else self.over.head.campaigns)
 
     def targets(self, uint32_t dimension):
-        """Return whether any campaign has an entry in this dimension (an index into
-        `DIMENSIONS`)."""
         if dimension >= SB_DIMENSIONS:
             raise ValueError("no such dimension")
         return (self.interest.used >> dimension & 1) != 0
 
     @property
     def has_caps(self):
-        """Whether any campaign bids only for a recognised user."""
         return self.interest.has_caps
 
     def rank(self, str id not None):
-        """Return the rank of a campaign; None if the id is unknown or deleted."""
         cdef const sb_id *entry
         if self.over is not None:
             entry = self.over.find(id)
@@ -1036,22 +1025,15 @@ cdef class Index:
         return self.over
 
     def payload(self, uint32_t rank):
-        """Return the payload stored with the campaign."""
         return self.layer(&rank).payload(rank)
 
     def price(self, uint32_t rank):
-        """Return the campaign's CPM in micro-USD."""
         return self.layer(&rank).campaigns[rank].price
 
     def advertiser(self, uint32_t rank):
-        """Return the campaign's advertiser domain, in lower case."""
         return self.layer(&rank).advertiser(rank)
 
     def suspend(self, str id not None, str creative not None, str canonical not None):
-        """Suspend a campaign's creative at an SSP (canonical id), in this process.
-
-        Unknown and hidden campaigns and creatives are ignored.
-        """
         cdef object found = self.rank(id)
         cdef uint32_t rank
         if found is not None:
@@ -1061,11 +1043,6 @@ cdef class Index:
     def query(self, object lookups, object request, str ssp not None,
               str canonical not None, int64_t now_ms, double left_s=INFINITY,
               double processor_s=INFINITY, RefusedRanks refused=None):
-        """Start the search for an SSP's decoded request; `now_ms` is UTC epoch time.
-
-        The search ends after `left_s`, or after `processor_s` of this thread's processor time.
-        `refused`: campaigns that may not bid.
-        """
         return self.start(lookups, lookups.reader, request, ssp, canonical, now_ms, left_s,
                           processor_s, refused)
 
@@ -1091,8 +1068,6 @@ cdef class Index:
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class RefusedRanks:
-    """Campaigns of an index that may not bid for now, by rank."""
-
     def __cinit__(self, Index index not None, RefusedRanks others=None):
         self.index = index
         self.base = index.base.copy_of(index.base.active if others is None else others.base)
@@ -1108,12 +1083,10 @@ cdef class RefusedRanks:
         return self.base if layer is self.index.base else self.over
 
     def add(self, uint32_t rank):
-        """Keep a campaign from bidding."""
         cdef Layer layer = self.index.layer(&rank)
         self.row(layer)[rank >> 6] &= ~(<uint64_t>1 << (rank & 63))
 
     def discard(self, uint32_t rank):
-        """Let a campaign bid again, if it is active."""
         cdef Layer layer = self.index.layer(&rank)
         self.row(layer)[rank >> 6] |= layer.active[rank >> 6] & <uint64_t>1 << (rank & 63)
 
@@ -1145,11 +1118,6 @@ cdef class Workspace:
 @cython.final
 @cython.freelist(8)
 cdef class Query:
-    """The search for campaigns that may bid on one request.
-
-    For each impression, call `impression`, then `next` until it returns None.
-    """
-
     def __cinit__(self, Index index):
         self.index = index
         self.workspace = index.spare
@@ -1189,12 +1157,6 @@ cdef class Query:
         return 0
 
     cpdef bint impression(self, object imp, list rivals=None) except -1:
-        """Start the search for campaigns that may bid on an impression.
-
-        Returns False if its floor has no exchange rate, or if the time is up. `rivals`: the
-        advertisers of other impressions in the same pod, as `Index.advertiser` names them; they may
-        not bid on this one.
-        """
         cdef Workspace workspace = self.workspace
         cdef bint rated = False
         self.imp = None
@@ -1219,20 +1181,13 @@ cdef class Query:
             self.workspace.over.stop()
 
     cpdef int allow(self, double left_s, double processor_s) except -1:
-        """Limit the rest of the search to `left_s`, and to `processor_s` of processor time."""
         sb_allow(&self.allowance, left_s, processor_s)
         return 0
 
     cpdef bint has_time(self) except -1:
-        """Return whether any of the time allowed is left."""
         return not sb_look(&self.allowance)
 
     def next(self):
-        """Return the next best campaign as (rank, creative, deal), or None.
-
-        `creative` is an index into the campaign's creatives, `deal` into the impression's deals, or
-        -1.
-        """
         cdef Match best
         return (best.rank, best.creative, best.deal) if self.take_next(&best) else None
 
@@ -1258,12 +1213,6 @@ cdef class Query:
         return True
 
     def explain(self, uint32_t rank):
-        """Return the first rule that keeps a campaign from the impression, as (Refusal, dimension).
-
-        The dimension is an index into `DIMENSIONS`, FORMAT_DIMENSION if no creative has a format
-        that the impression accepts, or -1 for a rule other than targeting. The search is not
-        affected. Raises ValueError unless `impression` has returned True.
-        """
         if self.imp is None:
             raise ValueError("no impression is set")
         if self.index.layer(&rank) is self.index.base:
@@ -1271,10 +1220,6 @@ cdef class Query:
         return self.workspace.over.explain(rank)
 
     def carried(self):
-        """Return the values of the request and the current impression, by dimension.
-
-        They are in normal form; dimensions that no campaign targets are not read.
-        """
         values = self.workspace.request.terms.by_dimension()
         if self.imp is not None:
             values.update(self.workspace.impression.terms.by_dimension())
@@ -1291,35 +1236,23 @@ cdef class Query:
 
     @property
     def request(self):
-        """The decoded request."""
         return self.workspace.request.request
 
     @property
     def user(self):
-        """The user recognised for frequency caps, or None."""
         return self.workspace.request.user
 
     @property
     def point(self):
-        """The user's location (lat, lon) in degrees; None if it is absent or may not be used."""
         cdef Asker *asker = &self.workspace.request.asker
         return (asker.lat, asker.lon) if asker.located else None
 
     @property
     def declares(self):
-        """Whether the request requires declarations under the Digital Services Act."""
         return self.workspace.request.asker.asks_dsa
 
     @property
     def counts(self):
-        """Counts of what the search has examined in the base so far.
-
-        `blocks` counts the blocks of campaigns searched, and `candidates` the campaigns in these
-        blocks that passed the filters made of rows of bits. `rows` counts the filters with a single
-        row, `flats` those with several rows, and `groups` those that have lists of ranks.
-        `verified` counts the candidates that passed the groups, too; only these campaigns were
-        checked against the other rules. `postings` counts the rows and lists in flats and groups.
-        """
         cdef LayerSearch search = self.workspace.base
         cdef Arrangement arranged = search.arrangement
         return {"rows": arranged.n_rows, "flats": arranged.n_flats, "groups": arranged.n_groups,

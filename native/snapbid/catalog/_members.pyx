@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""The members of audiences, in files that workers map.
+"""The members of audiences, in files that workers map; see `_members.pyi`.
 
 A section of a file has entries of 16 bytes in ascending order: member (int64), the number of an
 audience or a product (int32), and until (int32, seconds since the start of 2024; the largest number
@@ -50,10 +50,6 @@ cdef inline uint32_t bits_of(uint64_t count) noexcept:
 
 
 def starts_of(const unsigned char[::1] entries not None):
-    """Build the table that follows a section's entries: the index of each prefix's first entry.
-
-    Raises ValueError if the entries are not in ascending order.
-    """
     cdef uint64_t count = entries.shape[0] // ENTRY, i, member, before = 0
     cdef uint32_t bits = bits_of(count), shift = 64 - bits, prefix = 0, number, last = 0
     cdef bytearray made = bytearray(4 * ((<size_t>1 << bits) + 1))
@@ -92,13 +88,6 @@ cdef int open_section(Section *section, const unsigned char[::1] data, uint64_t 
 
 @cython.final
 cdef class Members:
-    """Audience members in mapped files: the base, and the changes that override it.
-
-    `key`: the key of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
-    names. Each section is given as a buffer and its number of entries. Raises ValueError for a key
-    or a section of the wrong size.
-    """
-
     def __cinit__(self, bytes key not None, dict audiences not None, dict products not None,
                   const unsigned char[::1] over not None, uint64_t n_over,
                   const unsigned char[::1] base=None, uint64_t n_base=0):
@@ -111,12 +100,9 @@ cdef class Members:
             open_section(&self.base, base, n_base)
 
     def __len__(self):
-        """Return the number of entries, including memberships that have ended."""
         return self.base.count + self.over.count
 
     def look_up(self, int64_t member, int64_t now_ms):
-        """Return a member's audiences, and the products that must not advertise to this member.
-        """
         audiences, products = [], []
         self.find(<uint64_t>member, now_ms, audiences, products)
         return audiences, products
@@ -180,12 +166,9 @@ cdef inline const unsigned char *seek(const Section *section, uint64_t member,
 
 @cython.final
 cdef class MemberBook:
-    """The members in use, shared by a process's readers. `current`: None if none are in use."""
-
     @property
     def current(self):
         return self.current
 
     def use(self, Members members):
-        """Use these members from now on."""
         self.current = members

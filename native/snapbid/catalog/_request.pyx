@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""The terms of a request, which campaigns may target.
+"""The terms of a request, which campaigns may target; see `_request.pyi`.
 
 A `Reader` returns the fields of decoded structs; a value whose type is not OpenRTB's counts as
 absent. `RequestReading` and `ImpressionReading` turn them into `Terms`, keys that a campaign may
@@ -42,15 +42,6 @@ cdef extern from "persons.h" nogil:
 
 @cython.final
 cdef class Reader:
-    """Reads the fields of decoded requests.
-
-    `structs`: the classes of a decoded request. The caches `countries`, `systems`, `agents` and
-    `opt_outs` map codes to countries, spellings to operating systems, user agents to (system,
-    browser), and US Privacy strings to whether they opt out. `languages` maps language codes to
-    current ones. `categories` and `first_flags` are those of `reference.taxonomies`. `in_usd`: bids
-    are in USD. `book`: the members of audiences. Raises ValueError or TypeError if a struct or a
-    field is missing.
-    """
     # Fields are read at their offsets in memory, so each object's class is checked first.
 
     def __init__(self, tuple structs, object countries, object systems, object agents,

@@ -16,15 +16,23 @@ class Builder:
     n_unused: int  # values of earlier builds that no campaign named in the last one
     def __new__(cls, payloads: BinaryIO | None = None) -> Self: ...
     def __len__(self) -> int: ...
-    def discard(self, id: str) -> None: ...
-    def hide(self, id: str) -> None: ...
+    def discard(self, id: str) -> None:
+        """Remove a campaign; unknown ids are ignored."""
+    def hide(self, id: str) -> None:
+        """Mark an id as deleted: as an overlay, the index hides the base's campaign of this id."""
     def put(
         self,
         campaign: Campaign,
         payload: bytes,
         categories: Categories,
         advertiser: tuple[str, ...],
-    ) -> None: ...
+    ) -> None:
+        """Add or replace a campaign.
+
+        `payload`: what `Index.payload` returns; `advertiser`: the advertiser's domain and its
+        parents, as `line_of` returns them. Raises ValueError if the campaign has no creative, or if
+        an id, a value or a list is too long.
+        """
     def build(self) -> bytearray:
         """Return the index, without the payload file, which the caller must append.
 

@@ -43,13 +43,20 @@ class Index:
         """Open an index and, if given, its overlay. Raises ValueError for any other data."""
     def __len__(self) -> int:
         """Return the number of ranks, including hidden campaigns."""
-    def targets(self, dimension: int) -> bool: ...
+    def targets(self, dimension: int) -> bool:
+        """Return whether any campaign has an entry in this dimension (an index into
+        `DIMENSIONS`)."""
     @property
-    def has_caps(self) -> bool: ...
-    def rank(self, id: str) -> int | None: ...
-    def payload(self, rank: int) -> bytes: ...
-    def price(self, rank: int) -> int: ...
-    def advertiser(self, rank: int) -> str: ...
+    def has_caps(self) -> bool:
+        """Whether any campaign bids only for a recognised user."""
+    def rank(self, id: str) -> int | None:
+        """Return the rank of a campaign; None if the id is unknown or deleted."""
+    def payload(self, rank: int) -> bytes:
+        """Return the payload stored with the campaign."""
+    def price(self, rank: int) -> int:
+        """Return the campaign's CPM in micro-USD."""
+    def advertiser(self, rank: int) -> str:
+        """Return the campaign's advertiser domain, in lower case."""
     def suspend(self, id: str, creative: str, canonical: str) -> None:
         """Suspend a campaign's creative at an SSP (canonical id), in this process.
 
