@@ -5,7 +5,6 @@ conversion. A file is written under a temporary name, synced and renamed. An int
 is repeated with the same names.
 """
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import duckdb
 
 from snapbid.auctionlog.layout import LoggedRow
 from snapbid.auctionlog.table import COLUMNS, LOGGED, VERSION, values_of
+from snapbid.base.outputs import sync
 
 BATCH: Final = 4_096  # rows added at once
 DAY_MS: Final = 86_400_000
@@ -90,9 +90,9 @@ def as_os_error() -> Iterator[None]:
 
 def publish(path: Path, target: Path) -> None:
     """Sync a finished file and rename it to its final name."""
-    _sync(path)
+    sync(path)
     path.replace(target)
-    _sync(target.parent)
+    sync(target.parent)
 
 
 def files_of(directory: Path, first: date | None, last: date | None) -> list[Path]:
@@ -126,11 +126,3 @@ def remove_incomplete(directory: Path) -> None:
     """Remove the unfinished files of a killed writer."""
     for path in directory.glob(f"date=*/*{_TMP}"):
         path.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -1,4 +1,4 @@
-"""Writes files that replace earlier ones once they are complete."""
+"""Writes files so that they are complete, and survive a crash."""
 
 import os
 from collections.abc import Iterator
@@ -28,3 +28,12 @@ def replaced(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             beside.unlink()
+
+
+def sync(path: Path) -> None:
+    """Sync a file's content, or the names in a directory."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from snapbid.base.outputs import sync
 from snapbid.embedded import memory, redis_server
 from snapbid.embedded.home import Home
 from snapbid.embedded.process import (
@@ -116,7 +117,7 @@ class Redis:
     def _sync(self) -> None:
         for path in self._files():
             with contextlib.suppress(FileNotFoundError):
-                _sync(path)
+                sync(path)
 
     def _check_space(self) -> None:
         """Have Redis accept writes only while there is disk space for them."""
@@ -191,11 +192,3 @@ class Redis:
         if self.process:
             stop(self.process, signal.SIGTERM)
             self.process = None
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

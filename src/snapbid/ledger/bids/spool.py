@@ -22,6 +22,7 @@ from zlib import crc32
 
 import msgspec
 
+from snapbid.base.outputs import sync
 from snapbid.ledger.bids.records import NOTICE, BidBatch, NoticeVerdict
 from snapbid.redisclient.trips import Pending
 
@@ -317,18 +318,9 @@ def _create(path: Path, content: bytes) -> int:
                 raise OSError(28, os.strerror(28))
             os.fsync(file)
         unlocked.rename(path)
-        _sync_directory(path.parent)
+        sync(path.parent)
     except OSError:
         unlocked.unlink(missing_ok=True)
         os.close(file)
         raise
     return file
-
-
-def _sync_directory(directory: Path) -> None:
-    """Sync a directory, so that the names of its files survive a crash."""
-    file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
