@@ -10,7 +10,6 @@ and replayed dead letters are not counted again.
 import datetime
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from time import time
 from typing import Any, Final, NamedTuple
 
 import asyncpg
@@ -41,7 +40,7 @@ class _Look(NamedTuple):
 class AcceptedEvents:
     """Compares recently accepted events with stored events; `clock` returns epoch seconds."""
 
-    def __init__(self, redis: Redis, shards: int, clock: Callable[[], float] = time) -> None:
+    def __init__(self, redis: Redis, shards: int, clock: Callable[[], float]) -> None:
         self._redis = redis
         self._shards = shards
         self._clock = clock

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from time import monotonic, time
+from time import monotonic
 from typing import Final
 
 import asyncpg
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class EventDays:
     """Keeps events for `keep_days`, for ever if None; `clock` returns epoch seconds."""
 
-    def __init__(self, keep_days: int | None, clock: Callable[[], float] = time) -> None:
+    def __init__(self, keep_days: int | None, clock: Callable[[], float]) -> None:
         self._keep_days = keep_days
         self._clock = clock
         self._spans: list[Span] = []

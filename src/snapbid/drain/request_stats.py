@@ -4,7 +4,6 @@ A day is stored as it stands in Redis, in place of its earlier version, so drain
 nothing. These are statistics, not accounting (operations/golive/store.py).
 """
 
-from collections.abc import Callable
 from datetime import date
 from time import monotonic
 from typing import Final
@@ -19,11 +18,10 @@ EVERY_S: Final = 2.0
 
 
 class RequestStatsDrain:
-    """Drains the statistics of days that have changed; `clock` returns seconds."""
+    """Drains the statistics of days that have changed."""
 
-    def __init__(self, store: RequestStatsStore, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, store: RequestStatsStore) -> None:
         self._store = store
-        self._clock = clock
         self._drained_at: float | None = None
 
     async def begin(self) -> None:
@@ -32,7 +30,7 @@ class RequestStatsDrain:
 
     async def round(self, connection: asyncpg.Connection) -> int:
         """Store the days that have changed, at most once in EVERY_S; return how many."""
-        now = self._clock()
+        now = monotonic()
         if self._drained_at is not None and now - self._drained_at < EVERY_S:
             return 0
         self._drained_at = now

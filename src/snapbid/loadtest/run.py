@@ -87,7 +87,7 @@ class LoadRun:
         options: Options,
         auctions: list[list[Auction]],
         progress: Progress,
-        joined: Sequence[JoinedGenerator] = (),
+        joined: Sequence[JoinedGenerator],
     ) -> None:
         self._options = options
         self._progress = progress

@@ -12,7 +12,6 @@ Unused permits are returned when the next lease is fetched.
 """
 
 import asyncio
-from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
@@ -36,18 +35,12 @@ class PermitsUnavailable(Exception):
 
 
 class Permits:
-    """A limit on requests per second, under a Redis key.
+    """A limit on requests per second, under a Redis key."""
 
-    `clock` (epoch µs) replaces the Redis clock in tests.
-    """
-
-    def __init__(
-        self, redis: Redis, key: str, limit: int, *, clock: Callable[[], int] | None = None
-    ) -> None:
+    def __init__(self, redis: Redis, key: str, limit: int) -> None:
         self.limit = limit
         self._key = key
         self._script = script(redis, load(__package__, "permits"), ANSWER_S)
-        self._clock = clock
         self._left = 0  # permits of the lease in use
         self._until = 0.0  # end of that lease
         self._slice = 0  # to which Redis counts that lease
@@ -101,11 +94,10 @@ class Permits:
             self._end_lease()
         given_back = self._unused or ("", "")
         self._unused = None
-        now = "" if self._clock is None else self._clock()
         try:
             granted, wait, counted = await self._script(
                 (self._key,),
-                (self.limit, wanted, round(SLICE_S * _MICROS), SPAN, *given_back, now),
+                (self.limit, wanted, round(SLICE_S * _MICROS), SPAN, *given_back, ""),
             )
         except (RedisError, OSError) as error:  # TimeoutError, too
             raise PermitsUnavailable(str(error) or type(error).__name__) from error

@@ -142,7 +142,7 @@ class GroupCommit:
         hold_s: int,
         clock: LedgerClock,
         to_spool: Callable[[PendingNotice], None],
-        is_spool_empty: Callable[[], bool] = lambda: True,
+        is_spool_empty: Callable[[], bool],
         observe: Observe = unobserved,
     ) -> None:
         self._ttl_s = ttl_s

@@ -6,7 +6,6 @@ continues where the last one stopped; in a small ledger, it reads all records of
 
 from collections import Counter
 from collections.abc import Callable
-from time import time
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
@@ -29,20 +28,13 @@ class EarlyEnd(NamedTuple):
 class Holds:
     """Looks in all shards for open bids whose cost is no longer held.
 
-    `clock` returns epoch seconds; `simulated`: see `script`.
+    `clock` returns epoch seconds.
     """
 
-    def __init__(
-        self,
-        redis: Redis,
-        shards: int,
-        clock: Callable[[], float] = time,
-        *,
-        simulated: bool = False,
-    ) -> None:
+    def __init__(self, redis: Redis, shards: int, clock: Callable[[], float]) -> None:
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]
         self._clock = clock
-        self._held = redis.register_script(script("held", simulated, shards))
+        self._held = redis.register_script(script("held", shards=shards))
         self._next = [_START] * shards
 
     async def find_ended(self) -> list[EarlyEnd]:

@@ -122,7 +122,7 @@ class OpsServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, watch: Watch, token: Secret | None = None) -> None:
+    def __init__(self, host: str, port: int, watch: Watch, token: Secret | None) -> None:
         family, address = bound(host, port)
         self._is_loopback = _is_loopback(address)
         if token is None and not self._is_loopback:
