@@ -8,6 +8,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from snapbid.warehouse import reports as warehouse_reports
 from snapbid.warehouse.migrate import migrate
 
 WINDOW = "2026-03-01/2026-03-01"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WAITING = (
     "select count(*) from pg_stat_activity"
     " where datname = current_database() and wait_event_type = 'Lock'"
@@ -111,7 +113,7 @@ class TestLimit:
             rate = limit.TokenLimit(client, clock)
             for gap in gaps:
                 clock.pass_seconds(gap)
-                now = limit.epoch_micros(clock.now)
+                now = (clock.now - EPOCH) // timedelta(microseconds=1)
                 while counted and counted[0] <= now - 60_000_000:
                     counted.popleft()
                 admitted = len(counted) < 10

@@ -4,7 +4,7 @@ Redis stores the times of admitted requests, by its own clock. Refused requests 
 `EventLimiter` also limits the number of server events.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -36,7 +36,7 @@ class RateDecision(Struct, frozen=True, gc=False):
     wait_s: int
 
 
-class RateLimiter:
+class _Limiter:
     """Rate limits, each under its own Redis key; `clock` (epoch µs) replaces the Redis clock."""
 
     def __init__(
@@ -45,17 +45,29 @@ class RateLimiter:
         self._admit = script(redis, load(__package__, "rate"), timeout_s)
         self._clock = clock
 
+    async def _ask(
+        self, keys: tuple[str, ...], requests: int | str, events: int | str, more: int = 0
+    ) -> tuple[int, int, int]:
+        """Run rate.lua, with "" for no limit; the wait that it returns is in seconds."""
+        now = "" if self._clock is None else self._clock()
+        args = (_WINDOW_MICROS, now, requests, events, more)
+        try:
+            refused, wait, remaining = await self._admit(keys, args)
+        except (RedisError, OSError) as error:
+            raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
+        return refused, -(-wait // _MICROS), remaining
+
+
+class RateLimiter(_Limiter):
+    """Rate limits on requests; see `_Limiter` for the arguments."""
+
     async def admit(self, key: str, limit: int) -> RateDecision:
         """Count a request under a Redis key, unless the window already has `limit` requests.
 
         Raises RateLimiterUnavailable.
         """
-        now = "" if self._clock is None else self._clock()
-        try:
-            admitted, remaining, wait = await self._admit((key,), (limit, _WINDOW_MICROS, now))
-        except (RedisError, OSError) as error:
-            raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
-        return RateDecision(bool(admitted), remaining, -(-wait // _MICROS))
+        refused, wait_s, remaining = await self._ask((key,), limit, "")
+        return RateDecision(not refused, remaining, wait_s)
 
 
 class Refusal(NamedTuple):
@@ -66,40 +78,28 @@ class Refusal(NamedTuple):
     wait_s: int
 
 
-class EventLimiter:
-    """Rate limits on requests and their events; see `RateLimiter` for the arguments.
+class EventLimiter(_Limiter):
+    """Rate limits on requests and their events; see `_Limiter` for the arguments.
 
     A request counts as one event at first; the other events of a batch are admitted once their
     number is known.
     """
 
-    def __init__(
-        self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
-    ) -> None:
-        self._admit = script(redis, load(__package__, "event_rate"), timeout_s)
-        self._clock = clock
-
-    def admit(self, key: str, requests: int, events: int) -> Awaitable[Refusal | None]:
+    async def admit(self, key: str, requests: int, events: int) -> Refusal | None:
         """Count a request under a Redis key, or refuse it. Raises RateLimiterUnavailable."""
-        return self._ask(key, requests, events, 0)
+        refused, wait_s, _ = await self._ask(_keys(key), requests, events)
+        if refused == 1:
+            return Refusal("requests", requests, wait_s)
+        return Refusal("events", events, wait_s) if refused else None
 
-    def admit_more(self, key: str, events: int, count: int) -> Awaitable[Refusal | None]:
+    async def admit_more(self, key: str, events: int, count: int) -> Refusal | None:
         """Count further events of an admitted request, or refuse them.
 
         Raises RateLimiterUnavailable.
         """
-        return self._ask(key, None, events, count)
+        refused, wait_s, _ = await self._ask(_keys(key), "", events, count)
+        return Refusal("events", events, wait_s) if refused else None
 
-    async def _ask(self, key: str, requests: int | None, events: int, more: int) -> Refusal | None:
-        now = "" if self._clock is None else self._clock()
-        args = (_WINDOW_MICROS, now, "" if requests is None else requests, events, more)
-        try:
-            refused, wait = await self._admit((key, f"{{{key}}}:n"), args)
-        except (RedisError, OSError) as error:
-            raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
-        if not refused:
-            return None
-        wait_s = -(-wait // _MICROS)
-        if refused == 1:
-            return Refusal("requests", requests or 0, wait_s)
-        return Refusal("events", events, wait_s)
+
+def _keys(key: str) -> tuple[str, str]:
+    return key, f"{{{key}}}:n"

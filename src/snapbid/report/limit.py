@@ -7,7 +7,7 @@ reconcile is better served than refused.
 import hashlib
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
@@ -20,7 +20,6 @@ REQUESTS: Final = 10
 ANSWER_TIMEOUT_S: Final = 0.5
 
 _POLICY: Final = b'"token";q=%d;w=%d' % (REQUESTS, WINDOW_S)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 repeated = RepeatedLog(logging.getLogger(__name__))
 
@@ -55,7 +54,7 @@ class TokenLimit:
         prefix: str = REPORT_RATE,
     ) -> None:
         self._prefix = prefix
-        micros = None if clock is None else lambda: epoch_micros(clock())
+        micros = None if clock is None else lambda: round(clock().timestamp() * 1_000_000)
         self._limiter = RateLimiter(redis, timeout_s=ANSWER_TIMEOUT_S, clock=micros)
 
     async def take(self, jti: str) -> Quota | None:
@@ -76,8 +75,3 @@ class TokenLimit:
 def redis_key(jti: str, prefix: str = REPORT_RATE) -> str:
     """Return the Redis key for a token's requests; it is hashed, since a `jti` may be long."""
     return f"{prefix}{hashlib.blake2b(jti.encode(), digest_size=16).hexdigest()}"
-
-
-def epoch_micros(moment: datetime) -> int:
-    """Convert a time to whole microseconds since the epoch, without floating-point error."""
-    return (moment - _EPOCH) // timedelta(microseconds=1)
