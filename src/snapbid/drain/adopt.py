@@ -11,7 +11,6 @@ holds, budgets, counters and request statistics. Server events that are still qu
 """
 
 import secrets
-from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple
 
 import asyncpg
@@ -19,7 +18,7 @@ from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import GOLIVE, ShardKeys
 from snapbid.base.settings import StoreSettings
-from snapbid.redisclient.connection import Connections
+from snapbid.redisclient.connection import Connections, scan
 from snapbid.warehouse import fence, unavailable
 
 BATCH: Final = 1000
@@ -74,7 +73,7 @@ async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str, shards: int) -> 
     dropped: Any = await redis.scard(keys.changed) + await redis.scard(keys.taken)
     kept = {keys.state.encode(), keys.epoch.encode(), keys.events.encode()}
     for prefix in (keys.prefix, GOLIVE):
-        async for batch in _batches(redis, prefix):
+        async for batch in scan(redis, prefix, BATCH):
             if gone := [key for key in batch if key not in kept]:
                 await redis.unlink(*gone)
     async with redis.pipeline() as pipe:
@@ -83,14 +82,3 @@ async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str, shards: int) -> 
         pipe.hset(keys.state, mapping={"warehouse": warehouse, "shards": shards})
         await pipe.execute()
     return int(dropped)
-
-
-async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
-    batch: list[bytes] = []
-    async for key in redis.scan_iter(match=f"{prefix}*", count=BATCH):
-        batch.append(key)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

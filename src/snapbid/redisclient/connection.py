@@ -1,6 +1,7 @@
 """Connections to a single Redis, a primary behind sentinels, or the nodes of a cluster."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final
 
@@ -39,6 +40,18 @@ def share(url: str, connections: int) -> Redis:
         socket_timeout=ANSWER_TIMEOUT_S,
     )
     return Redis.from_pool(pool)
+
+
+async def scan(redis: Redis, prefix: str, size: int) -> AsyncIterator[list[bytes]]:
+    """Yield the keys with a prefix in batches of `size`; a scan may repeat keys."""
+    batch: list[bytes] = []
+    async for key in redis.scan_iter(match=f"{prefix}*", count=size):
+        batch.append(key)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 class Connector:

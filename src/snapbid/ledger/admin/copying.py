@@ -18,6 +18,7 @@ from snapbid.ledger.admin import closing
 from snapbid.ledger.bids.records import user_shard
 from snapbid.queues import queue
 from snapbid.queues.queues import stream_of
+from snapbid.redisclient.connection import scan
 
 AT_ONCE: Final = 500  # keys read, or commands written, in one round trip
 ENTRIES: Final = 100  # of an event stream, in one round trip
@@ -289,18 +290,11 @@ async def _batches(redis: Redis, prefix: str) -> AsyncIterator[list[bytes]]:
 
     A scan may repeat keys; the keys of records (`r:`) and of spend (`m:`) are yielded only once.
     """
-    batch, given = list[bytes](), set[bytes]()
-    async for key in redis.scan_iter(match=f"{prefix}*", count=AT_ONCE):
-        if key[len(prefix) :].startswith((b"r:", b"m:")):
-            if key in given:
-                continue
-            given.add(key)
-        batch.append(key)
-        if len(batch) >= AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    given = set[bytes]()
+    async for batch in scan(redis, prefix, AT_ONCE):
+        once = dict.fromkeys(key for key in batch if key[len(prefix) :].startswith((b"r:", b"m:")))
+        yield [key for key in once if key not in given] + [key for key in batch if key not in once]
+        given.update(once)
 
 
 def merged_clocks(clocks: Sequence[ShardClocks], shards: int) -> list[ShardClocks]:

@@ -24,7 +24,7 @@ from snapbid.ledger.bids.segment import ShardState
 from snapbid.ledger.caps.outbox import OutboxSweeper
 from snapbid.ledger.scripts import script
 from snapbid.queues.queues import fetch_leftovers
-from snapbid.redisclient.connection import Connections
+from snapbid.redisclient.connection import Connections, scan
 
 CARRIED_S: Final = 60.0  # without progress, after which waiting is given up
 LOOK_S: Final = 0.1
@@ -94,15 +94,10 @@ class LedgerSide:
     async def wipe(self) -> None:
         """Delete all data of closed shards, which stay closed."""
         for keys in self.keys:
-            kept, gone = closing.marks(keys), list[bytes]()
-            async for key in self.redis.scan_iter(match=f"{keys.prefix}*", count=GONE):
-                if key not in kept:
-                    gone.append(key)
-                if len(gone) >= GONE:
+            kept = closing.marks(keys)
+            async for batch in scan(self.redis, keys.prefix, GONE):
+                if gone := [key for key in batch if key not in kept]:
                     await self.redis.unlink(*gone)
-                    gone = []
-            if gone:
-                await self.redis.unlink(*gone)
 
     async def replicate(self) -> None:
         for keys in self.keys:
