@@ -120,14 +120,8 @@ class Catalog:
         self, data: Mapped | Buffer, open_base: Callable[[Base], Mapped] | None = None
     ) -> None:
         try:
-            magic, length, checksum = _PREAMBLE.unpack_from(data)
-            if magic != _MAGIC:
-                raise CatalogError("not a catalog of this version")
-            start = data[_PREAMBLE.size : _PREAMBLE.size + length]
-            if zlib.crc32(start) != checksum:
-                raise CatalogError("the head is damaged")
+            start, index = unpack(_MAGIC, data)
             head = msgspec.json.decode(start, type=Head, dec_hook=_rate)
-            index = memoryview(data)[aligned(_PREAMBLE.size + length) :]
             if zlib.crc32(index) != head.checksum:
                 raise CatalogError("the index is damaged")
             self.base, self.mapped = head.base, None
@@ -213,14 +207,27 @@ def encode(head: Head, index: Buffer) -> list[Buffer]:
     head = msgspec.structs.replace(
         head, rates=rates, made_at=time.time(), checksum=zlib.crc32(index)
     )
-    start = msgspec.json.encode(head, enc_hook=str)
-    start = _PREAMBLE.pack(_MAGIC, len(start), zlib.crc32(start)) + start
-    return [start.ljust(aligned(len(start)), b"\0"), index]
+    return pack(_MAGIC, msgspec.json.encode(head, enc_hook=str), index)
 
 
 def _rate(_: type, written: Any) -> Fraction:
     """Parse a rate as written in the head: 2793/2500."""
     return Fraction(written)
+
+
+def pack(magic: bytes, head: bytes, section: Buffer) -> list[Buffer]:
+    """Frame a head and the section after it, as pieces for `write`."""
+    start = _PREAMBLE.pack(magic, len(head), zlib.crc32(head)) + head
+    return [start.ljust(_aligned(len(start)), b"\0"), section]
+
+
+def unpack(magic: bytes, data: Mapped | Buffer) -> tuple[Buffer, memoryview]:
+    """Return the head and the section framed by `pack`. Raises CatalogError or struct.error."""
+    found, length, checksum = _PREAMBLE.unpack_from(data)
+    head = data[_PREAMBLE.size : _PREAMBLE.size + length]
+    if found != magic or zlib.crc32(head) != checksum:
+        raise CatalogError("its head is damaged, or of another version")
+    return head, memoryview(data)[_aligned(_PREAMBLE.size + length) :]
 
 
 def write(path: Path, pieces: list[Buffer]) -> Stamp:
@@ -276,6 +283,6 @@ def map_file(path: Path) -> Mapped:
             raise CatalogError(f"not a catalog of this version: {error}") from error
 
 
-def aligned(offset: int) -> int:
+def _aligned(offset: int) -> int:
     """Round an offset up to the next one at which a section may begin."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT

@@ -24,7 +24,6 @@ MEMBERS: Final = "members"  # the file's name, beside the catalog
 NEVER: Final = 2**31 - 1
 ENTRY: Final = struct.Struct(">qii")  # member, audience, until (seconds since EPOCH_S)
 
-_PREAMBLE: Final = struct.Struct("<8sQI")  # magic, length of the head and its CRC-32
 _MAGIC: Final = b"SNAPMEM1"
 
 
@@ -72,11 +71,9 @@ def encode(
     """Encode a member file as pieces to write; `changed`: (member, audience, until), ascending."""
     entries = b"".join(ENTRY.pack(*each) for each in changed)
     section = entries + starts_of(entries)
-    head = msgspec.json.encode(
-        MemberHead(key, audiences, products, len(entries) // ENTRY_SIZE, zlib.crc32(section), base)
-    )
-    start = _PREAMBLE.pack(_MAGIC, len(head), zlib.crc32(head)) + head
-    return [start.ljust(catalog.aligned(len(start)), b"\0"), section]
+    count, checksum = len(entries) // ENTRY_SIZE, zlib.crc32(section)
+    head = MemberHead(key, audiences, products, count, checksum, base)
+    return catalog.pack(_MAGIC, msgspec.json.encode(head), section)
 
 
 def until_of(moment: datetime) -> int:
@@ -92,14 +89,10 @@ def until_of(moment: datetime) -> int:
 def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
     """Read the head of a file; return it and the section after it. Raises CatalogError."""
     try:
-        magic, length, checksum = _PREAMBLE.unpack_from(data)
-        start = data[_PREAMBLE.size : _PREAMBLE.size + length]
-        if magic != _MAGIC or zlib.crc32(start) != checksum:
-            raise CatalogError("not a members file of this version")
+        start, section = catalog.unpack(_MAGIC, data)
         head = msgspec.json.decode(start, type=MemberHead)
     except (struct.error, ValueError) as error:
         raise CatalogError(f"not a members file of this version: {error}") from error
-    section = memoryview(data)[catalog.aligned(_PREAMBLE.size + length) :]
     if zlib.crc32(section) != head.checksum:
         raise CatalogError("the members section is damaged")
     return head, section
