@@ -5,7 +5,7 @@ import base64
 import sys
 import zlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import lru_cache
 from math import ceil
 from typing import Any, Final, NamedTuple, TypeAlias, cast
@@ -119,6 +119,7 @@ def body_message(body: bytes) -> Message:
 NO_BODY: Final = body_message(b"")
 
 
+Handler: TypeAlias = Callable[[Scope, Receive], Coroutine[Any, Any, Answer]]
 RequestHandler: TypeAlias = Callable[[HeaderList, Receive], Awaitable[Answer]]
 
 

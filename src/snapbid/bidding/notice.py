@@ -13,13 +13,13 @@ unaltered notice costs nothing extra.
 """
 
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from snapbid.base.errors import BadRequest, Unavailable
-from snapbid.base.http import Answer, Receive, Scope, answer
+from snapbid.base.http import Answer, Handler, Receive, Scope, answer
 from snapbid.bidding._query import first_values
 from snapbid.bidding.routes import NOTICE_NAMES
 from snapbid.bidding.signing import NoticeSigner
@@ -61,8 +61,6 @@ class NotesRejections(Protocol):
 
     def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None: ...
 
-
-Handler: TypeAlias = Callable[[Scope, Receive], Coroutine[Any, Any, Answer]]
 
 FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
 """Returns the family of SSPs that sent a notice with these ids; None if its token is invalid."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Protocol, Self
 
 from snapbid.embedded import EmbeddedError
@@ -75,12 +75,7 @@ class Signals:
         self._handlers_before = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers_before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)

@@ -1,14 +1,12 @@
 """Routes of requests without a bid handler: a table of fixed paths, then resolvers."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 
 from snapbid.base.errors import NotFound
-from snapbid.base.http import Answer, Receive, Scope, refused
-
-Handler: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
+from snapbid.base.http import Answer, Handler, Receive, Scope, refused
 
 
 class Route(msgspec.Struct, frozen=True):

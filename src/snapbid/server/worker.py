@@ -9,7 +9,7 @@ from typing import Final
 
 from snapbid.auctionlog.log import AuctionLog, LoggedNotices
 from snapbid.base.access import parse_networks
-from snapbid.base.http import BodyDeadline, RequestHandler
+from snapbid.base.http import BodyDeadline, Handler, RequestHandler
 from snapbid.base.redis_keys import BID_RATE, DEMAND_RATE, DIAGNOSIS_RATE
 from snapbid.base.settings import ServingSettings
 from snapbid.base.tasks import end
@@ -54,7 +54,7 @@ from snapbid.server.app import HEALTH_ROUTE
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.catalog import CatalogFollower
 from snapbid.server.connections import ConnectionKeeper, most
-from snapbid.server.routes import UNKNOWN, Handler, Resolver, Route, Routes, not_found
+from snapbid.server.routes import UNKNOWN, Resolver, Route, Routes, not_found
 from snapbid.warehouse.reports import open_pool
 
 SETTLE_S: Final = 2.0

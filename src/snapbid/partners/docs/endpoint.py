@@ -7,7 +7,7 @@ version, so browsers may cache them forever.
 
 import asyncio
 import gzip
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from html import escape
@@ -19,6 +19,7 @@ from snapbid.base.http import (
     JSON,
     NO_BODY,
     Answer,
+    Handler,
     Receive,
     Scope,
     accepts_gzip,
@@ -124,7 +125,7 @@ async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
     return answer(302, headers=((b"location", routes.DOCS.encode()), _RENEWED))
 
 
-def pages(settings: Settings) -> dict[str, Callable[[Scope, Receive], Awaitable[Answer]]]:
+def pages(settings: Settings) -> dict[str, Handler]:
     """Return the documentation's handlers by path."""
     style, script = (ASSETS.joinpath(name).read_bytes() for name in ("docs.css", "docs.js"))
     style_path, script_path = _hashed(style, "css"), _hashed(script, "js")
