@@ -61,7 +61,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(CampaignPayload)
 
 
-def build_payload(campaign: Campaign, number: int, created_at_ms: int = 0) -> CampaignPayload:
+def build_payload(campaign: Campaign, number: int, created_at_ms: int) -> CampaignPayload:
     return CampaignPayload(
         campaign.id,
         number,

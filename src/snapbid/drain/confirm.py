@@ -14,6 +14,7 @@ import asyncpg
 from redis.exceptions import RedisError
 
 from snapbid.drain.counters import ShardCounters, ShardsUnavailableError
+from snapbid.ledger.bids.records import DAY_S
 from snapbid.ledger.bids.segment import ShardState
 from snapbid.ledger.budgets.budgets import NOTHING as UNUSED
 from snapbid.ledger.budgets.budgets import Budgets
@@ -23,7 +24,6 @@ OTHERS_S: Final = 10.0  # to wait for rounds of other drains
 LOOK_S: Final = 0.1  # between polls
 ATTEMPTS: Final = 5
 CAMPAIGNS: Final = 200  # in one script call
-DAY_S: Final = 86_400
 
 
 class NanoSpend(NamedTuple):

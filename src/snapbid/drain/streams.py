@@ -121,7 +121,7 @@ class EventStream:
                 break
             share = max(1, left // len(products))
             for product in products:
-                some = await self._take_from(product, share, TAKEN_BYTES - size)
+                some = await self.take_of(product, share, TAKEN_BYTES - size)
                 taken += some
                 left -= sum(request.count for request in some)
                 size += sum(request.size for request in some)
@@ -129,12 +129,8 @@ class EventStream:
                     break
         return taken
 
-    async def take_of(self, product: str, events: int) -> list[Waiting]:
-        """Take requests with about `events` events of a product."""
-        return await self._take_from(product, events, TAKEN_BYTES)
-
-    async def _take_from(self, product: str, events: int, size: int) -> list[Waiting]:
-        """Take requests of a product, up to `events` events or `size` bytes."""
+    async def take_of(self, product: str, events: int, size: int = TAKEN_BYTES) -> list[Waiting]:
+        """Take requests of a product, with about `events` events or `size` bytes."""
         taken = []
         requests = self._turns[product]
         while requests and events > 0 and size > 0:

@@ -14,7 +14,7 @@ from snapbid.base.settings import without_settings
 
 STOP_S = 30.0
 POLL_S = 0.02
-STILL_WAITING_S = 15.0  # between messages about a server that recovers
+STILL_WAITING_S = 15.0  # between messages about something awaited
 LOG_KEPT_BYTES = 16 * 1024 * 1024
 
 
@@ -174,7 +174,7 @@ def rotate(log: Path) -> None:
         log.replace(log.with_name(log.name + ".1"))
 
 
-def tail(log: Path, since: int = 0, lines: int = 6) -> str:
+def tail(log: Path, since: int) -> str:
     """Return the last lines of `log` after byte `since`, indented."""
     try:
         with open(log, "rb") as file:
@@ -182,7 +182,7 @@ def tail(log: Path, since: int = 0, lines: int = 6) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    return "".join(f"\n    {line}" for line in text.splitlines()[-lines:])
+    return "".join(f"\n    {line}" for line in text.splitlines()[-6:])
 
 
 def size(path: Path) -> int:

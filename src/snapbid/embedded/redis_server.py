@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from snapbid.embedded.home import write_private
 from snapbid.embedded.process import EmbeddedError
+from snapbid.redisclient.risks import OLDEST
 
 NAME: Final = "redis-server"
-OLDEST: Final = (6, 2)
 MULTI_PART_AOF: Final = (7, 0)  # since this release the append-only file is a directory
 RECORD: Final = "written-by"
 

@@ -36,6 +36,7 @@ from snapbid.base.settings import (
 from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
 from snapbid.embedded import EmbeddedError, Home, Postgres, Redis, demo, examples
 from snapbid.embedded.home import unusable
+from snapbid.embedded.process import STILL_WAITING_S
 from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
 from snapbid.operations.dashboard.server import is_loopback
 from snapbid.report import tokens
@@ -43,7 +44,6 @@ from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import MigrationError, migrate
 from snapbid.warehouse.unavailable import UNAVAILABLE
 
-STILL_WAITING_S = 15.0
 ORPHANS_S = 30.0  # for orphans of a killed instance to finish their work and exit
 PROGRAMS: Final[dict[str, Container[str] | None]] = {"drain": DRAIN_SETTINGS, "serve": None}
 """The commands to run, in starting order, with the settings they need; None: all."""

@@ -12,11 +12,10 @@ import msgspec
 
 from snapbid.loadtest import plots
 from snapbid.loadtest.cells import number, rounded, table
-from snapbid.loadtest.page import start
+from snapbid.loadtest.page import SHOWN, start
 from snapbid.loadtest.plots import Line
 from snapbid.loadtest.result import LoadResult, PhaseResult
 
-LATENCIES: Final = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
 HEADS: Final = ("", "A", "B", "change")
 
 
@@ -94,7 +93,7 @@ def differences(pair: PhasePair) -> list[Difference]:
         of("bid rate %", a.bid_percent, b.bid_percent, more_is_worse=False),
         *(
             of(f"{name} ms", a.latency_ms[name], b.latency_ms[name], more_is_worse=True)
-            for name in LATENCIES
+            for name in SHOWN
         ),
         of("client %", a.client.cpu_percent, b.client.cpu_percent, more_is_worse=None),
     ]

@@ -57,7 +57,7 @@ async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
     return Look(frozenset(mine), frozenset(others), is_able, able)
 
 
-async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_able: bool) -> None:
+async def declare(connection: asyncpg.Connection, kind: int, *, is_able: bool) -> None:
     """Declare whether this drain is able, which means that it can read all shards.
 
     The shards are divided among able drains.
@@ -66,9 +66,7 @@ async def declare(connection: asyncpg.Connection, kind: int = COUNTERS, *, is_ab
     await connection.execute(f"select {function}($1, $2)", kind, _ABLE)
 
 
-async def take(
-    connection: asyncpg.Connection, shards: Iterable[int], kind: int = COUNTERS
-) -> frozenset[int]:
+async def take(connection: asyncpg.Connection, shards: Iterable[int], kind: int) -> frozenset[int]:
     """Try to take the leases of these shards; return the shards whose lease was free and taken.
 
     The session must not hold any of them yet.

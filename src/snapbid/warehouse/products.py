@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 import asyncpg
 
+from snapbid.campaigns.vocabulary import AUDIENCE_NAME
+
 RATE: Final = 6000
 """Default limit of a key: requests in a rolling minute."""
 
@@ -23,7 +25,6 @@ EVENTS: Final = 60_000
 MIN_EVENTS: Final = 1_024  # what the largest request counts for
 MAX_EVENTS: Final = 100_000_000
 
-_FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 _PREFIX: Final = "sbk_"  # keeps a key from looking like an option
 _ID: Final = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _ISSUED: Final = (
@@ -61,7 +62,7 @@ async def add(connection: asyncpg.Connection, product: str, presets: tuple[str, 
 
     Raises ProductError if the name is not allowed.
     """
-    if not _FORM.fullmatch(product):
+    if not AUDIENCE_NAME.fullmatch(product):
         raise ProductError(
             "PRODUCT must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ -, "
             f"found {len(product)}: {product[:60]!a}"

@@ -189,7 +189,7 @@ async def _move(
             " or database"
         )
     states = await source.states()
-    _check_source(source, states)
+    _check_source(states)
     if why:
         await target.wipe()
     await target.close(f"{closing.FILLING}from {epoch}")
@@ -209,7 +209,7 @@ async def _move(
     return moved
 
 
-def _check_source(source: LedgerSide, states: Iterable[ShardState]) -> None:
+def _check_source(states: Iterable[ShardState]) -> None:
     for number, state in enumerate(states):
         if not state.is_confirmed:
             raise MoveError(

@@ -8,6 +8,7 @@ from time import time
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from snapbid.ledger.admin.audits import STALE_S as AUDIT_STALE_S
 from snapbid.ledger.admin.parts import names
@@ -78,10 +79,7 @@ class Judge:
         """Return the verdict at a moment (epoch s)."""
         found = {cause.key: cause for cause in _all_causes(snapshot, now)}
         self._since = {key: self._since.get(key, now) for key in found}
-        causes = [
-            Cause(cause.key, cause.stops, cause.text, cause.remedy, self._since[cause.key])
-            for cause in found.values()
-        ]
+        causes = [replace(cause, since=self._since[key]) for key, cause in found.items()]
         causes.sort(
             key=lambda cause: (not cause.stops, cause.key.startswith("drain "), cause.since)
         )

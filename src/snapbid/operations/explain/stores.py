@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Mapping, Sequence
 from time import time
-from types import TracebackType
 from typing import Final
 
 import asyncpg
@@ -67,12 +66,7 @@ class Stores:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._warehouse.close()
         await self._redis.aclose()
 

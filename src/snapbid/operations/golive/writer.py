@@ -22,15 +22,14 @@ from redis.exceptions import RedisError
 from snapbid.base.beat import BEAT_S, beat
 from snapbid.base.tasks import end
 from snapbid.bidding.request_stats import SAMPLED, RequestStats, RequestTotals
-from snapbid.ledger.bids.records import BILLING, LOSS, WIN, bid_digest
+from snapbid.bidding.routes import NOTICE_NAMES
+from snapbid.ledger.bids.records import bid_digest
 from snapbid.metrics import Metrics
 from snapbid.metrics.keys import parse_key
 from snapbid.operations.golive.examination import Sample, examine
 from snapbid.operations.golive.store import RequestStatsStore
 
 METRIC: Final = "snapbid_bid_requests_total"
-
-
 WRITE_S: Final = 4 * BEAT_S
 EXAMINING_S: Final = 0.005  # processor time for each write
 LOOKS: Final = 3  # writes during which an unknown notice is looked up among the tests
@@ -38,7 +37,6 @@ MAX_TESTS: Final = 200  # impressions of test requests, recorded in one write
 MAX_UNKNOWN: Final = 1000  # notices looked up at a time
 MAX_STRAYS: Final = 20
 MAX_STRAY: Final = 64  # characters
-NOTICES: Final = {WIN: "win", BILLING: "billing", LOSS: "loss"}
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +173,7 @@ class RequestStatsWriter:
         del self._unknown[: len(looked)]
         for notice, number in zip(looked, testers, strict=True):
             if number is not None:
-                self.of(number).notices[NOTICES[notice.kind]] += 1
+                self.of(number).notices[NOTICE_NAMES[notice.kind]] += 1
                 self._collect(number, self.of(number), now)
             elif notice.looks > 1:
                 self._unknown.append(notice._replace(looks=notice.looks - 1))
