@@ -132,7 +132,7 @@ def test_sql_agrees_with_the_plain_comparison(tmp_path: Path, seed: int) -> None
     found = [Found(each.cause, each.kind, each.auction, each.imp or "", each.line)
              for each in disputes]  # fmt: skip
     assert sorted(map(str, found)) == sorted(map(str, expected.found))
-    totals = comparison.totals().values()
+    totals = comparison.totals.values()
     assert sum(day.agreed for day in totals) == expected.agreed > 0
     assert sum(day.ours for day in totals) == expected.ours
 
@@ -343,7 +343,8 @@ def test_the_page_has_totals_causes_and_no_markup_of_theirs(
     write_csv(tmp_path / "log.csv", [*expected.lines, ["<b>", "1", "", "1", "USD", "acme", ""]])
     comparison, disputes = run(tmp_path / "log.csv", directory)
     shown = sorted(disputes, key=lambda each: each.auction != "<b>")
-    page = result.page("acme", comparison, result.totals(comparison, None), shown)
+    covered = result.coverage(comparison, prices=True, times=True)
+    page = result.page("acme", comparison, result.totals(comparison, None), shown, covered)
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
     for cause in CAUSES:

@@ -13,7 +13,7 @@ All of this is SQL: claims.sql reads the SSP's log, own.sql reads ours, and comp
 both. DuckDB spills to disk what does not fit into memory.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from fractions import Fraction
@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import duckdb
+from msgspec import Struct
 
 from snapbid.auctionlog.files import as_os_error, files_of
 from snapbid.operations.reconcile import claims, own
@@ -107,24 +108,24 @@ class LogGap(NamedTuple):
     missing: int | None
 
 
-class DayTotals(NamedTuple):
+class DayTotals(Struct):
     """One day's totals for one kind of notice.
 
     The numbers of notices in the SSP's log (`theirs`), in ours (`ours`), and in both (`agreed`).
     """
 
-    theirs: int
-    agreed: int
-    ours: int
-    cost_nanos: int  # in our log
-    price_nanos: int  # in the SSP's log, leaving out prices without an exchange rate
-
-
-_Days: TypeAlias = Counter[tuple[str, date | None]]
+    theirs: int = 0
+    agreed: int = 0
+    ours: int = 0
+    cost_nanos: int = 0  # in our log
+    price_nanos: int = 0  # in the SSP's log, leaving out prices without an exchange rate
 
 
 class Comparison:
-    """The result of a comparison, complete once `disputes` is exhausted."""
+    """The result of a comparison, complete once `disputes` is exhausted.
+
+    `totals`: by kind and day, with None as the day for lines without a time.
+    """
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -135,20 +136,7 @@ class Comparison:
         self.without_price = self.without_time = 0  # among the lines that should have one
         self.first, self.last = terms.first, terms.last
         self.gaps: list[LogGap] = []
-        self._theirs: _Days = Counter()
-        self._agreed: _Days = Counter()
-        self._ours: _Days = Counter()
-        self._cost: _Days = Counter()
-        self._price: _Days = Counter()
-
-    def totals(self) -> dict[tuple[str, date | None], DayTotals]:
-        """Return totals by kind and day, with None as the day for lines without a time."""
-        keys = {*self._theirs, *self._agreed, *self._ours}
-        counted = self._theirs, self._agreed, self._ours, self._cost, self._price
-        return {
-            key: DayTotals(*(counter[key] for counter in counted))
-            for key in sorted(keys, key=lambda key: (key[0], key[1] or date.min))
-        }
+        self.totals: defaultdict[tuple[str, date | None], DayTotals] = defaultdict(DayTotals)
 
     def disputes(self, log: Path, form: Form, directory: Path) -> Iterator[Dispute]:
         """Compare an SSP's log with the auction log in a directory. Raises LogError or OSError."""
@@ -187,11 +175,12 @@ class Comparison:
             self.first, self.last = self.first or first, self.last or last
         set_variables(database, {"first_seen": self.first, "last_seen": self.last})
         for kind, day, currency, number, price in database.execute(_THEIR_DAYS).fetchall():
-            self._theirs[kind, day] += number
+            totals = self.totals[kind, day]
+            totals.theirs += number
             # Without a day, take the rate of the first day compared.
             usd = terms.rate(currency, day or terms.first or _EPOCH)
             if usd is not None:
-                self._price[kind, day] += round(price * usd)
+                totals.price_nanos += round(price * usd)
 
     def _strange_columns(self, database: Any) -> dict[str, str]:
         """Return a note on each field that has no matching value in the SSP's log."""
@@ -218,10 +207,10 @@ class Comparison:
         self._add_rates(database)
         claims.run(database, "compare.sql")
         for kind, day, number in database.execute("FROM agreed_days").fetchall():
-            self._agreed[kind, day] += number
+            self.totals[kind, day].agreed += number
         for kind, day, number, cost in database.execute("FROM own_days").fetchall():
-            self._ours[kind, day] += number
-            self._cost[kind, day] += cost
+            self.totals[kind, day].ours += number
+            self.totals[kind, day].cost_nanos += cost
         found = database.execute("FROM disputes")
         left = [gap.missing for gap in self.gaps]
         while rows := found.fetchmany(1_000):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from snapbid.base.outputs import replaced
-from snapbid.operations.reconcile.compare import CAUSES, Comparison, Dispute
+from snapbid.operations.reconcile.compare import CAUSES, Comparison, DayTotals, Dispute
 
 SHOWN: Final = 1_000  # disputes on the page; the CSV has all
 
@@ -77,16 +77,17 @@ class TotalsRow(NamedTuple):
 def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]:
     """Return the totals of all days, with the report's figures if given."""
     rows = []
-    known = comparison.totals()
+    known = comparison.totals
     for kind, day in sorted({*known, *(reported or ())}, key=lambda key: (key[0], str(key[1]))):
-        of_day = known.get((kind, day))
-        theirs, agreed, ours, cost, price = of_day or (0, 0, 0, 0, 0)
-        their_usd = price / 1e9 if price else None
+        of = known.get((kind, day), DayTotals())
+        their_usd = of.price_nanos / 1e9 if of.price_nanos else None
+        our_usd = of.cost_nanos / 1e9
         count = usd = None
         if reported is not None and day is not None:
             count, nanos = reported.get((kind, day), ReportedDay(0, 0))
-            usd = cost / 1e9 if nanos is None else nanos / 1e9
-        rows.append(TotalsRow(kind, day, theirs, their_usd, agreed, ours, cost / 1e9, count, usd))
+            usd = our_usd if nanos is None else nanos / 1e9
+        row = TotalsRow(kind, day, of.theirs, their_usd, of.agreed, of.ours, our_usd, count, usd)
+        rows.append(row)
     return rows
 
 
@@ -163,7 +164,7 @@ def page(
     comparison: Comparison,
     rows: list[TotalsRow],
     shown: list[Dispute],
-    covered: Coverage | None = None,
+    covered: Coverage,
 ) -> str:
     """Render the self-contained page: totals, causes, and the first disputes."""
     title = f"Reconciliation with {ssp}"
@@ -174,7 +175,7 @@ def page(
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>",
         f"<h1>{escape(title)}</h1><p>{comparison.lines:,} lines, from {comparison.first} to "
         f"{comparison.last} (UTC); {total:,} in dispute.</p>",
-        *(f"<p>{escape(line)}</p>" for line in (covered.lines() if covered else ())),
+        *(f"<p>{escape(line)}</p>" for line in covered.lines()),
         "<h2>Totals</h2>",
         *_table(_TOTALS, rows),
         "<h2>Causes</h2>",
