@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from snapbid.warehouse.unavailable import UNAVAILABLE
+from snapbid.warehouse.unavailable import UNAVAILABLE, brief_session
 
 PATIENCE_S: Final = 2.0  # before a statement is looked at
 LOOK_S: Final = 1.0  # between looks
@@ -121,9 +121,5 @@ async def _works(dsn: str, pid: int) -> bool:
 
 
 async def _ask(dsn: str, question: str, pid: int) -> Any:
-    async with asyncio.timeout(ASK_S):
-        connection = await asyncpg.connect(dsn)
-        try:
-            return await connection.fetchval(question, pid, APPLICATION)
-        finally:
-            connection.terminate()
+    async with brief_session(dsn, ASK_S) as connection:
+        return await connection.fetchval(question, pid, APPLICATION)

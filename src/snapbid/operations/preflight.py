@@ -26,7 +26,7 @@ from snapbid.redisclient import arrangement, connection
 from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import fence, leases
 from snapbid.warehouse import risks as warehouse_risks
-from snapbid.warehouse.unavailable import UNAVAILABLE
+from snapbid.warehouse.unavailable import UNAVAILABLE, brief_session
 
 PATIENCE_S: Final = 3.0  # timeout of a store
 EVERY_S: Final = 60.0
@@ -191,12 +191,8 @@ async def _count_in_warehouse(dsn: str | None) -> int:
     if dsn is None:
         return 0
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            session = await asyncpg.connect(dsn)
-            try:
-                return len(await fence.own_ledger(session))
-            finally:
-                session.terminate()
+        async with brief_session(dsn, PATIENCE_S) as session:
+            return len(await fence.own_ledger(session))
     except UNAVAILABLE:
         return 0
 
@@ -229,12 +225,8 @@ async def fetch_ledger_risks(settings: StoreSettings) -> list[Risk]:
 async def _of_ledger(settings: StoreSettings) -> list[Risk]:
     redis = Connections(settings.redis_url, settings.redis_replicas).client()
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            session = await asyncpg.connect(settings.database_url)
-            try:
-                found = await find_ledger(session, redis, settings.shards)
-            finally:
-                session.terminate()
+        async with brief_session(settings.database_url, PATIENCE_S) as session:
+            found = await find_ledger(session, redis, settings.shards)
     except (*UNAVAILABLE, RedisError, OSError):
         return []
     finally:
@@ -245,12 +237,8 @@ async def _of_ledger(settings: StoreSettings) -> list[Risk]:
 
 async def _of_warehouse(dsn: str) -> list[Risk] | None:
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            session = await asyncpg.connect(dsn)
-            try:
-                return await warehouse_risks.fetch_risks(session)
-            finally:
-                session.terminate()
+        async with brief_session(dsn, PATIENCE_S) as session:
+            return await warehouse_risks.fetch_risks(session)
     except UNAVAILABLE:
         return None
 

@@ -1,5 +1,8 @@
 """Errors that mean an unavailable warehouse, a broken connection or an outdated schema."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import asyncpg
@@ -22,6 +25,20 @@ OUTDATED: Final = (
     asyncpg.InvalidColumnReferenceError,  # no unique constraint for `on conflict`
 )
 NO_SCHEMA: Final = "the warehouse's schema does not fit this program: run snapbid migrate"
+
+
+@asynccontextmanager
+async def brief_session(dsn: str, within_s: float) -> AsyncIterator[asyncpg.Connection]:
+    """Connect for work that takes no longer than `within_s`, including the connection.
+
+    Raises the errors of UNAVAILABLE.
+    """
+    async with asyncio.timeout(within_s):
+        connection = await asyncpg.connect(dsn)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
 
 
 def describe(error: BaseException, dsn: str) -> str:

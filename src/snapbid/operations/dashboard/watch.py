@@ -44,7 +44,7 @@ from snapbid.operations.spending import SpendingReader
 from snapbid.redisclient import connection
 from snapbid.warehouse import fence, registry, suspensions, watching
 from snapbid.warehouse import risks as warehouse_risks
-from snapbid.warehouse.unavailable import OUTDATED, UNAVAILABLE
+from snapbid.warehouse.unavailable import OUTDATED, UNAVAILABLE, brief_session
 
 COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
 MONEY_S: Final = 5.0  # between reads of budgets and SSPs in Redis
@@ -249,23 +249,19 @@ class Watch:
         is_known = same and started - self._known_at < WAREHOUSE_S
         today = datetime.datetime.now(datetime.UTC).date()
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                connection = await asyncpg.connect(self.settings.database_url)
-                try:
-                    self._update_risks("warehouse", await warehouse_risks.fetch_risks(connection))
-                    await self._compare_clock(connection)
-                    if is_known:
-                        self._update(warehouse=True)
-                        return True
-                    numbered = await registry.fetch_numbered(connection)
-                    budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
-                    unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)
-                    converted = await watching.fetch_converted(connection, today, UNLIMITED)
-                    campaigns = await watching.count_campaigns(connection)
-                    identity = await fence.identity(connection)
-                    suspended = await suspensions.fetch_suspended(connection)
-                finally:
-                    connection.terminate()
+            async with brief_session(self.settings.database_url, PATIENCE_S) as connection:
+                self._update_risks("warehouse", await warehouse_risks.fetch_risks(connection))
+                await self._compare_clock(connection)
+                if is_known:
+                    self._update(warehouse=True)
+                    return True
+                numbered = await registry.fetch_numbered(connection)
+                budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
+                unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)
+                converted = await watching.fetch_converted(connection, today, UNLIMITED)
+                campaigns = await watching.count_campaigns(connection)
+                identity = await fence.identity(connection)
+                suspended = await suspensions.fetch_suspended(connection)
         except UNAVAILABLE as error:
             self._known_at = -WAREHOUSE_S  # read everything once it is back
             is_there, why = isinstance(error, OUTDATED), reason(error, self.settings.database_url)
