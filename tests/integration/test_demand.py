@@ -52,6 +52,7 @@ def test_rules_follow_campaign_changes(stack: Stack) -> None:
     assert get(stack, "acme", **{"if_none_match": tag})[0] == 304
     assert get(stack, "acme", **{"if_none_match": f'"other", W/{tag}'})[0] == 304
     assert get(stack, "acme", **{"if_none_match": '"other"'})[0] == 200
+    assert get(stack, "acme", **{"if_none_match": "*"})[0] == 304
     creative = {"id": "k", "media": "banner", "w": 11, "h": 22, "adm": "<p></p>"}
     only = {"targeting": {"ssp": {"include": ["acme-eu"]}}}
     extra = {**CAMPAIGN, "id": "extra", "creatives": [creative], **only}

@@ -387,6 +387,14 @@ def accepts_gzip(header: bytes) -> bool:
     return GZIP in _weights(header)
 
 
+def has_current(headers: HeaderList, tag: bytes) -> bool:
+    """Whether a client has the representation of this ETag (`If-None-Match`; RFC 9110, 13.1.2)."""
+    given = b",".join(value for name, value in headers if name == b"if-none-match")
+    return not {tag, b"*"}.isdisjoint(
+        each.strip().removeprefix(b"W/") for each in given.split(b",")
+    )
+
+
 def _weights(header: bytes) -> dict[str, float]:
     """Parse the weights of accepted encodings (RFC 9110, 12.5.3); `*` means gzip, or zstd if gzip
     is listed.

@@ -65,7 +65,7 @@ def _date(given: list[str]) -> date | str:
         try:
             return date.fromisoformat(text)
         except ValueError:
-            pass
+            return f"must be a day of the calendar, found {text!r}"
     return f"must be a date in the form YYYY-MM-DD, found {text[:_SHOWN_CHARACTERS]!a}"
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 
 from snapbid.base.errors import Problem, Unavailable
-from snapbid.base.http import JSON, NO_BODY, Answer, Receive, Scope, answer
+from snapbid.base.http import JSON, NO_BODY, Answer, Receive, Scope, answer, has_current
 from snapbid.report.endpoint import ssp_of
 from snapbid.report.gate import Admitted, TokenGate
 from snapbid.warehouse import demand
@@ -55,13 +55,7 @@ class DemandEndpoint:
             raise Unavailable("there are no current rules; send all requests", (retry,))
         tag = b'"%b"' % signal.etag.encode()
         fields = ((b"etag", tag), (b"cache-control", b"private, max-age=%d" % MAX_AGE_S))
-        if tag in _known(scope):
+        if has_current(scope["headers"], tag):
             start = {"type": "http.response.start", "status": 304, "headers": [*fields]}
             return Answer(start, NO_BODY)
         return answer(200, signal.rules, JSON, fields)
-
-
-def _known(scope: Scope) -> list[bytes]:
-    """Return the tags of `If-None-Match` (RFC 9110, 13.1.2)."""
-    given = b",".join(value for name, value in scope["headers"] if name == b"if-none-match")
-    return [tag.strip().removeprefix(b"W/") for tag in given.split(b",")]

@@ -24,6 +24,7 @@ from snapbid.base.http import (
     Scope,
     accepts_gzip,
     answer,
+    has_current,
     refused,
 )
 from snapbid.base.settings import Settings
@@ -105,8 +106,7 @@ class DescriptionPage:
         compress = accepts_gzip(headers.get(b"accept-encoding", b""))
         tag = f'"{body.tag}{"z" if compress else "p"}"'.encode()
         own: Headers = ((b"etag", tag), *_COMMON, *self._headers)
-        known = headers.get(b"if-none-match", b"").split(b",")
-        if tag in {each.strip().removeprefix(b"W/") for each in known}:
+        if has_current(scope["headers"], tag):
             start = {"type": "http.response.start", "status": 304, "headers": [*own]}
             return Answer(start, NO_BODY)
         if compress:
