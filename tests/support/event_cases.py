@@ -1,9 +1,6 @@
 """Conformance cases of the server events, made from the catalog: what each field may not be.
 
-    python -m support.event_cases
-
-writes `conformance/cases/events/generated/<event>.json`. A file has an envelope with every field of
-the event, and cases, each of which changes it:
+`generate` returns an envelope with every field of an event, and cases, each of which changes it:
 
     set         path -> new value; {"$raw": text} is that JSON, {"$repeat": [text, n]} a long one
     drop        paths to leave out
@@ -19,10 +16,9 @@ The expectations are written here from the contract's words and not asked of the
 import json
 from collections.abc import Iterator
 from copy import deepcopy
-from pathlib import Path
 from typing import Any, Final
 
-from snapbid.events.catalog import EVENTS, GAME_TYPES
+from snapbid.events.catalog import GAME_TYPES
 from snapbid.events.fields import CORE, IGAMING, Event, Field, Kind, Level
 from support.event_values import (
     DIGEST,
@@ -37,7 +33,6 @@ from support.event_values import (
     raw,
 )
 
-FOLDER: Final = Path(__file__).parents[1] / "conformance" / "cases" / "events" / "generated"
 NOW_MS: Final = 1_790_000_000_000
 HOUR_MS: Final = 3_600_000
 
@@ -65,14 +60,11 @@ def least(event: Event) -> list[str]:
     return [field.path for field in _fields(event) if field.level is not Level.REQUIRED]
 
 
-def generate(event: Event) -> dict[str, Any]:
-    """The file of one event."""
-    return {
-        "event": event.name,
-        "envelope": whole(event),
-        "cases": [*_of_envelope(event), *_of_identity(event), *_of_context(event),
-                  *(case for field in _fields(event) for case in _of_field(event, field))],
-    }  # fmt: skip
+def generate(event: Event) -> tuple[dict[str, Any], list[Case]]:
+    """The envelope and the cases of one event."""
+    fields = _fields(event)
+    cases = [*_of_envelope(event), *_of_identity(event), *_of_context(event)]
+    return whole(event), cases + [case for field in fields for case in _of_field(event, field)]
 
 
 def _fields(event: Event) -> list[Field]:
@@ -305,21 +297,3 @@ def to_json(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(to_json, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def render(event: Event) -> str:
-    """The text of an event's file: one case a line."""
-    made = generate(event)
-    cases = ",\n".join(json.dumps(case, ensure_ascii=False) for case in made["cases"])
-    head = json.dumps({key: made[key] for key in ("event", "envelope")}, ensure_ascii=False)
-    return f'{head[:-1]}, "cases": [\n{cases}\n]}}\n'
-
-
-def main() -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for event in EVENTS.values():
-        (FOLDER / f"{event.name}.json").write_text(render(event))
-
-
-if __name__ == "__main__":
-    main()

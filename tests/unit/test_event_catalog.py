@@ -14,6 +14,12 @@ from snapbid.loadtest.events import MIX, encode, generate
 CASES = Path(__file__).parents[1] / "conformance" / "cases" / "events"
 DOCUMENT = json.loads((CASES / "document.json").read_text())
 REAL_NAMES = {"ios", "android", "app_store", "google_play"}
+SPECIAL_KINDS = {
+    "ip_address": Kind.IP, "email_hash": Kind.HASH, "phone_hash": Kind.HASH,
+    "currency": Kind.CURRENCY, "jurisdiction": Kind.COUNTRY,
+    "phone_country_code": Kind.CALLING_CODE,
+}  # fmt: skip
+NO_CHOICE = {"currency", "transaction_id", "bonus_id"}  # what they mention are events and fields
 LIFECYCLE = {"app_install", "app_open", "app_uninstall", "push_permission_updated"}
 
 
@@ -33,6 +39,8 @@ def test_fields(name: str) -> None:
         assert (field.kind is Kind.TIME) is ("utc_ms" in row or path.endswith("_at")), path
         assert field.monetary or "monetary" not in row, path
         assert field.deprecated == tuple(row.get("deprecated", ())), path
+        if row["type"] == "string" and field.leaf not in {*NO_CHOICE, "game_type"}:
+            assert (field.kind is Kind.CHOICE) is ("mentioned" in row), path
         if field.kind is Kind.CHOICE and field.leaf != "game_type":
             assert set(row["mentioned"]) <= set(field.values), path
             assert set(field.values) - set(row["mentioned"]) <= REAL_NAMES, path
@@ -46,12 +54,36 @@ def test_overrides() -> None:
     payments = ("deposit_initiated", "deposit", "deposit_failed", "withdraw", "bet")
     bonuses = ("bonus_offered", "bonus_claimed", "bonus_completed")
     assert keyed == dict.fromkeys(payments, "transaction_id") | dict.fromkeys(bonuses, "bonus_id")
+    needed = {name: event.required_with for name, event in EVENTS.items() if event.required_with}
+    assert needed == {"session_ended": {"currency": ("total_wagered", "total_won")}}
 
 
-def test_each_alias_is_of_one_game_type() -> None:
-    aliases = [alias for names in GAME_TYPES.values() for alias in names]
-    assert len(aliases) == len(set(aliases)) == 21
-    assert len(GAME_TYPES) == 9
+def test_kinds_of_text_that_have_a_rule_of_their_own() -> None:
+    fields = [field for event in EVENTS.values() for field in event.context_fields()]
+    own = {
+        (field.leaf, field.kind)
+        for field in fields
+        if field.leaf in SPECIAL_KINDS or field.kind in SPECIAL_KINDS.values()
+    }
+    assert own == {*SPECIAL_KINDS.items()}
+
+
+def test_game_types() -> None:
+    """As document 3 lists them for `bet`."""
+    assert {key: " ".join(names) for key, names in GAME_TYPES.items()} == {
+        "slot": "slot pachinko",
+        "live_casino": "live gameshow",
+        "sportsbook": "sport cockfight",
+        "fishing": "fish arcade",
+        "table_games": "baccarat blackjack roulette dice card table",
+        "poker": "poker",
+        "lottery": "lottery bingo instant",
+        "esports": "esport",
+        "crash": "crash aviator",
+    }
+    field = next(field for field in EVENTS["bet"].fields if field.leaf == "game_type")
+    aliases = {alias: key for key, names in GAME_TYPES.items() for alias in names}
+    assert field.stored_forms == {key: key for key in GAME_TYPES} | aliases
 
 
 def test_only_a_net_outcome_may_be_negative() -> None:
