@@ -5,14 +5,12 @@ import contextlib
 import gzip
 import json
 import os
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from support.answers import check_bid_response, check_reply
-from support.broken import NESTED_STATUSES, deeply_nested, of_bytes, of_values
-from support.corpus import Maker, public_corpus
+from support.corpus import public_corpus
 from support.stack import Stack
 from support.wire import Wire, chunked, head
 
@@ -78,34 +76,6 @@ def test_the_public_corpus_is_answered(server: Stack, wire: Wire) -> None:
             raise AssertionError(name) from error
         statuses.add(reply.status)
     assert statuses >= {200, 204}
-
-
-def test_the_generated_corpus_is_answered(server: Stack, wire: Wire) -> None:
-    statuses = set()
-    for request in Maker(4).requests(400):
-        body = json.dumps(without_tmax(request)).encode()
-        reply = wire.ask("POST", PATH, JSON, body)
-        check_reply(reply, body, server.base_url)
-        statuses.add(reply.status)
-    assert statuses == {200, 204, 400}
-
-
-def test_broken_corpora_are_answered(server: Stack, wire: Wire) -> None:
-    rng = random.Random(5)
-    corpus = [*public_corpus().values(), *Maker(6).requests(30), GOOD]
-    for document in map(without_tmax, corpus):
-        for how, body in [*of_values(document, rng, 6), *of_bytes(document, rng)]:
-            reply = wire.ask("POST", PATH, JSON, body)
-            try:
-                check_reply(reply, body, server.base_url)
-            except AssertionError as error:
-                raise AssertionError(f"{how}: {body[:500]!r}") from error
-
-
-def test_deep_nesting_is_answered(wire: Wire) -> None:
-    for how, body in deeply_nested():
-        assert wire.ask("POST", PATH, JSON, body).status in NESTED_STATUSES, how
-        still_serves(wire)
 
 
 # -- bodies as they arrive
