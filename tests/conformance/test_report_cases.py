@@ -16,13 +16,14 @@ starts with empty tables and caches.
 
 import json
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.client import Reply
-from support.report import SSPS, Clock, Reporter, fill, reporter, sign
+from support.clock import SettableClock
+from support.report import SSPS, Reporter, fill, reporter, sign
 from support.stack import execute
 
 from snapbid.report.endpoint import report_path
@@ -64,12 +65,12 @@ async def test_case(case: Document, warehouse: str, fresh_redis: str) -> None:
     assert case.keys() <= CASE_KEYS
     tables = {name: case.get(name, []) for name in ("bid_daily", "impression_daily")}
     await fill(warehouse, tables)
-    clock = Clock(datetime.fromisoformat(case.get("now", NOW)))
+    clock = SettableClock(datetime.fromisoformat(case.get("now", NOW)))
     async with reporter(warehouse, fresh_redis, clock) as worker:
         for number, exchange in enumerate(case["exchanges"]):
             where = f"[{number}] {exchange.get('about', '')}"
             assert exchange.keys() <= EXCHANGE_KEYS, where
-            clock.pass_seconds(exchange.get("after_s", 0))
+            clock.now += timedelta(seconds=exchange.get("after_s", 0))
             await fill(warehouse, exchange.get("rows", {}))
             for time in range(exchange.get("times", 1)):
                 compare(await send(worker, exchange), exchange, f"{where} ({time})")

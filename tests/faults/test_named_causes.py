@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from support.clock import Clock
 from support.commands import invoke
 from support.machine import Machine, temporary_home
 from support.ops import CAMPAIGN, bid, prepare
 from support.processes import eventually
+from support.program_clock import ProgramClock
 from support.soak.disk import Disk, mounted
 from support.stack import execute
 
@@ -24,7 +24,7 @@ AMPLE = {**CAMPAIGN, "budget": {"daily": 10_000, "total": 100_000}}
 class Stand:
     """A machine with an SSP and a campaign; a clock for its programs, a disk for its server."""
 
-    def __init__(self, machine: Machine, clock: Clock, disk: Disk | None) -> None:
+    def __init__(self, machine: Machine, clock: ProgramClock, disk: Disk | None) -> None:
         self.machine = machine
         self.clock = clock
         self.disk = disk
@@ -65,7 +65,7 @@ def stand() -> Iterator[Stand]:
     with contextlib.ExitStack() as stack:
         home = stack.enter_context(temporary_home())
         disk = stack.enter_context(mounted(home.path / "served", 256))
-        clock = stack.enter_context(contextlib.closing(Clock(home.path / "clock")))
+        clock = stack.enter_context(contextlib.closing(ProgramClock(home.path / "clock")))
         machine = stack.enter_context(contextlib.closing(Machine(home)))
         prepare(machine.postgres.dsn, AMPLE)
         machine.start(clock.environ, clock.environ)

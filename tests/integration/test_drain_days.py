@@ -23,7 +23,7 @@ async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterato
 async def count_and_tidy(bench: Bench) -> None:
     await bench.ledger.count(DAY, {"b:1": 5, "P:1": 1499, "l:1:2": 1})
     await bench.drain()
-    bench.clock.pass_days(KEPT_DAYS)
+    bench.clock.now += KEPT_DAYS * DAY_S
     await bench.drain()
 
 
@@ -53,7 +53,7 @@ async def test_a_running_drain_removes_them_too(bench: Bench) -> None:
     drain = drain_of(bench.redis, bench.shards(), bench.metrics, bench.clock)
     await drain.begin()
     await drain.round(bench.connection)
-    bench.clock.pass_days(KEPT_DAYS)
+    bench.clock.now += KEPT_DAYS * DAY_S
     bench.clock.now += TIDY_EVERY_S
     await drain.round(bench.connection)
     assert await bench.absorbed_rows() == 0
@@ -88,7 +88,7 @@ async def test_a_death_between_the_two_steps(bench: Bench) -> None:
     await bench.ledger.count(DAY, {"b:1": 2})
     await bench.drain()
     await bench.assert_equal()
-    bench.clock.pass_days(KEPT_DAYS)
+    bench.clock.now += KEPT_DAYS * DAY_S
     await bench.drain()
     assert await bench.absorbed_rows() == 0
     await bench.assert_equal()
@@ -99,7 +99,7 @@ async def test_unnamed_counters_are_absorbed_first(bench: Bench) -> None:
     await bench.drain()
     await bench.ledger.count(DAY, {"b:1": 2, "b:2": 3})
     await bench.redis.delete("{sb0}:d")
-    bench.clock.pass_days(KEPT_DAYS)
+    bench.clock.now += KEPT_DAYS * DAY_S
     await bench.drain()
     assert await bench.redis.exists(await bench.ledger.key(DAY))
     await bench.drain()
@@ -127,10 +127,10 @@ async def test_reappearing_old_data_adds_nothing(bench: Bench) -> None:
     epoch, segment = await bench.redis.get("{sb0}:epoch"), await bench.ledger.segment()
     assert isinstance(epoch, bytes)
     await bench.ledger.lose()
-    bench.clock.pass_days(RETIRED_DAYS)
+    bench.clock.now += RETIRED_DAYS * DAY_S
     await bench.drain()
     assert await bench.absorbed_rows() == 1
-    bench.clock.pass_days(1)
+    bench.clock.now += DAY_S
     await bench.drain()
     assert await bench.absorbed_rows() == 0
     await bench.redis.set("{sb0}:epoch", epoch)

@@ -159,7 +159,7 @@ class TestOlderLedger:
             await stores.sell(ledger, 3)
         copy = stores.copy_ledger()
         await stores.drain()
-        stores.clock.pass_days(5)
+        stores.clock.now += 5 * DAY_S
         await stores.drain()
         stores.restore_ledger(copy)
         await stores.drain()

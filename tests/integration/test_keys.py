@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 from support import sending
+from support.clock import SettableClock
 from support.commands import invoke
 from support.processes import eventually
 from support.sending import BATCH, SINGLE, event, money
@@ -23,6 +24,7 @@ from snapbid.redisclient.connection import share
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 MICROS = 1_000_000
+START = 1_789_000_000 * MICROS
 
 
 @pytest.fixture
@@ -171,27 +173,17 @@ def test_the_rate_holds_over_all_workers_and_both_endpoints(
     assert send(other, SINGLE, event("login")).status == 202
 
 
-class Clock:
-    """Epoch µs."""
-
-    def __init__(self) -> None:
-        self.now = 1_789_000_000 * MICROS
-
-    def __call__(self) -> int:
-        return self.now
-
-
 class Limited:
     """The limit of one key, on a Redis, with a clock to turn; of events it may have any number."""
 
     def __init__(self, redis: Redis, has_events: bool) -> None:
         self.redis = redis
-        self.clock = Clock()
+        self.clock = SettableClock(START)
         self.limiter = RateLimiter(redis, clock=self.clock)
         self.events = EventLimiter(redis, clock=self.clock) if has_events else None
 
     async def at(self, seconds: float, rate: int = 3) -> int:
-        self.clock.now = 1_789_000_000 * MICROS + round(seconds * MICROS)
+        self.clock.now = START + round(seconds * MICROS)
         if self.events is not None:
             refusal = await self.events.admit(rate_key(b"d" * 32), rate, 1_000_000)
             assert refusal is None or refusal.wait_s > 0
@@ -359,12 +351,12 @@ class Volume:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        self.clock = Clock()
+        self.clock = SettableClock(START)
         self.limiter = EventLimiter(redis, clock=self.clock)
         self.key = rate_key(b"e" * 32)
 
     def _set(self, seconds: float) -> None:
-        self.clock.now = 1_789_000_000 * MICROS + round(seconds * MICROS)
+        self.clock.now = START + round(seconds * MICROS)
 
     async def request(self, at: float, requests: int = 6000) -> str:
         self._set(at)

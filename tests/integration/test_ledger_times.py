@@ -50,7 +50,7 @@ async def test_a_bid_is_remembered_for_its_time_and_no_longer(
 
 @pytest.mark.parametrize("ttl_s", [1, 2, 3, 5, 7, 10, 59, 7201, 86_400, 2_592_000])
 async def test_any_time_to_live_is_exact(fresh_redis: str, tmp_path: Path, ttl_s: int) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     async with opened(fresh_redis, tmp_path, clock=clock, ttl_s=ttl_s) as ledger:
         for shift in range(8):
             clock.now = made = NOON + shift * (ttl_s // 7 or 1)
@@ -86,7 +86,7 @@ ENDS_OF_DAYS = [
 async def test_a_day_stays_open_until_two(
     fresh_redis: str, tmp_path: Path, store: Any, day: str, following: str, bid_at: str
 ) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     async with opened(fresh_redis, tmp_path, clock=clock, ttl_s=LONG_S) as ledger:
         for number, (notice_at, letter, counted_on) in enumerate(
             [
@@ -118,7 +118,7 @@ async def test_a_day_stays_open_until_two(
 async def test_a_bid_just_after_midnight_is_the_new_days(
     fresh_redis: str, tmp_path: Path, store: Any
 ) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     async with opened(fresh_redis, tmp_path, clock=clock, ttl_s=LONG_S) as ledger:
         for moment in ("2030-06-15T23:59:59", "2030-06-16T00:00:00", "2030-06-16T01:59:59"):
             clock.now = at(moment)
@@ -153,7 +153,7 @@ async def test_a_whole_century_has_the_right_days(
               for month in range(1, 13)]  # fmt: skip
     days = {*months, *(month - timedelta(days=1) for month in months[1:])}
     days |= {first + timedelta(days=rng.randrange(78 * 365)) for _ in range(200)}
-    clock = Clock()
+    clock = Clock(0.0)
     async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
         for number, day in enumerate(sorted(days)):
             clock.now = day.timestamp() + rng.randrange(86_400)

@@ -18,8 +18,9 @@ import redis.asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.client import Reply
+from support.clock import SettableClock
 from support.commands import invoke
-from support.report import ISSUER, KEY, NOW, SECRET, SSPS, Clock, Reporter, fill, reporter, token
+from support.report import ISSUER, KEY, NOW, SECRET, SSPS, Reporter, fill, reporter, token
 from support.stack import connected, run
 
 from snapbid.embedded import Home, Postgres, Redis
@@ -106,13 +107,13 @@ class TestLimit:
     )
     @given(st.lists(st.sampled_from([0, 0.000001, 1, 5.9, 6, 7, 29.999999, 60]), max_size=40))
     async def test_any_rolling_minute(self, fresh_redis: str, gaps: list[float]) -> None:
-        clock = Clock()
+        clock = SettableClock(NOW)
         counted: deque[int] = deque()
         async with client_of(fresh_redis) as client:
             await client.flushall()
             rate = limit.TokenLimit(client, clock)
             for gap in gaps:
-                clock.pass_seconds(gap)
+                clock.now += timedelta(seconds=gap)
                 now = (clock.now - EPOCH) // timedelta(microseconds=1)
                 while counted and counted[0] <= now - 60_000_000:
                     counted.popleft()

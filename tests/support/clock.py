@@ -1,38 +1,16 @@
-"""A settable time of day for the programs of a machine; see clock.c."""
+"""A clock that tests set."""
 
-import mmap
-import os
-from pathlib import Path
-from struct import Struct
-from typing import Final
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from support.preload import compiled
-
-SOURCE: Final = Path(__file__).with_suffix(".c")
-AHEAD: Final = "CLOCK_OFFSET"
-STOPPED: Final = "CLOCK_TIME"
-_NANOSECONDS: Final = Struct("<q")
+T = TypeVar("T")
 
 
-class Clock:
-    """The time of day for programs started with `environ`: how much it is AHEAD of ours, or the
-    time since 1970 at which it is STOPPED.
-    """
+@dataclass
+class SettableClock(Generic[T]):
+    """A clock that stands still until `now` is set, to a number or a date."""
 
-    def __init__(self, file: Path, kind: str = AHEAD) -> None:
-        file.write_bytes(_NANOSECONDS.pack(0))
-        handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-        self._time = mmap.mmap(handle, _NANOSECONDS.size)
-        os.close(handle)
-        library = compiled(SOURCE)
-        self.can_be_set = library is not None
-        self.environ = {"LD_PRELOAD": str(library), kind: str(file)} if self.can_be_set else {}
+    now: T
 
-    def set(self, seconds: float) -> None:
-        self.set_ns(round(seconds * 10**9))
-
-    def set_ns(self, nanoseconds: int) -> None:
-        self._time[:] = _NANOSECONDS.pack(nanoseconds)
-
-    def close(self) -> None:
-        self._time.close()
+    def __call__(self) -> T:
+        return self.now

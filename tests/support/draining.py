@@ -2,7 +2,7 @@
 
 import contextlib
 import datetime
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import asyncpg
@@ -12,6 +12,7 @@ from snapbid.drain.counters import ShardCounters
 from snapbid.drain.drain import Drain
 from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.metrics import Metrics
+from support.clock import SettableClock
 from support.counted import Ledger, counted, register
 
 DAY = "2024-05-01"
@@ -19,18 +20,9 @@ NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC).timestamp()
 DAY_S = 86_400
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_days(self, days: float) -> None:
-        self.now += days * DAY_S
-
-
-def drain_of(redis: Redis, shards: list[ShardCounters], metrics: Metrics, clock: Clock) -> Drain:
+def drain_of(
+    redis: Redis, shards: list[ShardCounters], metrics: Metrics, clock: Callable[[], float]
+) -> Drain:
     return Drain(shards, Budgets(redis, len(shards), clock), metrics, clock)
 
 
@@ -41,7 +33,7 @@ class Bench:
         self.redis = redis
         self.connection = connection
         self.metrics = metrics
-        self.clock = Clock()
+        self.clock = SettableClock(NOON)
         self.ledger = Ledger(redis)
 
     def shards(self, count: int = 1) -> list[ShardCounters]:

@@ -5,7 +5,6 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
 from snapbid.redisclient.trips import Pending
+from support.clock import SettableClock
 from workload.serving import confirm_budgets
 
 PATIENCE_S = 60.0
@@ -41,14 +41,8 @@ def day_of(epoch_s: float) -> str:
 NOON = at("2030-06-15T12:00:00")
 
 
-@dataclass
-class Clock:
-    """A clock that stands still until it is set; use future times, since Redis expires keys."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+Clock = SettableClock[float]
+"""Seconds since 1970, in the future: Redis expires keys."""
 
 
 @contextlib.asynccontextmanager

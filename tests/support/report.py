@@ -4,7 +4,7 @@ import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 
 import jwt
@@ -30,19 +30,6 @@ COLUMNS = {
     "bid_daily": ("day", "descriptor", "bids", "wins", "win_cpm_micros"),
     "impression_daily": ("day", "ssp", "imps"),
 }
-
-
-class Clock:
-    """A clock that stands still until it is set."""
-
-    def __init__(self, now: datetime = NOW) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def pass_seconds(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
 
 
 class Reporter:

@@ -20,9 +20,11 @@ from snapbid.ledger.budgets.limits import Limits
 from snapbid.metrics import Metrics
 from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import fence
+from support.clock import SettableClock
 from support.cluster import free_ports
 from support.counted import register
-from support.draining import Clock, drain_of
+from support.draining import NOON as DRAIN_NOON
+from support.draining import drain_of
 from support.remembered import NOON, TTL_S, looking, opened
 from support.spending import reserve
 from support.stack import Databases, connected, run
@@ -38,7 +40,7 @@ class Stores:
         self.dsn = dsn
         self.shards = 1
         self.redis_database = 0
-        self.clock = Clock()
+        self.clock = SettableClock(DRAIN_NOON)
         self.clock.now = NOON  # to come: Redis expires records by its own clock
         self._databases = databases
         self._scratch = scratch

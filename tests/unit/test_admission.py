@@ -7,6 +7,7 @@ from itertools import count
 from random import Random
 
 import pytest
+from support.remembered import Clock
 
 from snapbid.bidding._bid_path import (
     FIRST_LIMIT,
@@ -45,7 +46,7 @@ class Worker:
     Head and body of a request wait in the same queue one after the other, as in the server.
     """
 
-    def __init__(self, clock: "Clock") -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.admission = AdmissionControl(clock())
         self.outcomes: dict[str, Outcome] = {}
@@ -92,16 +93,9 @@ class Worker:
         outcome.latencies.append(self.clock.now - came)
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 def sent(ssp: str, load: float, start: float, end: float) -> Iterator[tuple[float, str]]:

@@ -2,7 +2,7 @@
 
 A session sends what a simulated connection has written and blocks until the server has answered all
 of it, so no two things ever happen in a server at once. Redis takes its time from a file that the
-simulator writes before each message (clock.c); nothing of it is by the real clock.
+simulator writes before each message (program_clock.c); nothing of it is by the real clock.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from snapbid.embedded import Home, Postgres
 from snapbid.embedded.process import spawn, stop
 from snapbid.embedded.redis_server import installed
 from snapbid.warehouse.migrate import migrate
-from support.clock import STOPPED, Clock
+from support.program_clock import STOPPED, ProgramClock
 from support.simulator import copies
 from support.simulator.loop import SimulationError
 
@@ -63,7 +63,7 @@ class RedisServer:
         self.wall_ns: Callable[[], int] = lambda: 0
         self.is_up = True
         self.commands = 0
-        self._clock = Clock(folder / "time", STOPPED)
+        self._clock = ProgramClock(folder / "time", STOPPED)
         if not self._clock.can_be_set:
             raise SimulationError("a C compiler is needed, for the clock of Redis")
         options = {

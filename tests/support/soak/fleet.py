@@ -18,10 +18,10 @@ from snapbid.base.redis_keys import ShardKeys
 from snapbid.embedded import Home, Postgres
 from snapbid.warehouse.migrate import migrate
 from support import books, sending
-from support.clock import Clock
 from support.cluster import Cluster, Server
 from support.machine import NOTHING
 from support.preload import joined
+from support.program_clock import ProgramClock
 from support.proxy import FaultProxy
 from support.soak.network import Network
 from support.soak.stage import (
@@ -60,7 +60,7 @@ class Fleet(Stage):
         self._served: list[Stack] = []
         self._drains: list[Stack] = []
         self._ports = random.Random(0)
-        self.clocks: list[Clock] = []
+        self.clocks: list[ProgramClock] = []
         self.network = network
         self.server_links: list[FaultProxy] = []
         self.drain_links: list[FaultProxy] = []
@@ -112,7 +112,7 @@ def opened(
         stores = folder / "stores"
         stores.mkdir()
         subprocess.run(["cp", "-a", f"{made}/.", stores / "postgres"], check=True)
-        clocks = [Clock(folder / f"clock-{name}") for name in ("stores", *MACHINES)]
+        clocks = [ProgramClock(folder / f"clock-{name}") for name in ("stores", *MACHINES)]
         for clock in clocks:
             stack.callback(clock.close)
         stack.enter_context(patch.dict(os.environ, clocks[0].environ))

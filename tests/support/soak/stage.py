@@ -21,8 +21,8 @@ import redis
 from snapbid.embedded import Home, Postgres, supervise
 from snapbid.ledger.bids.records import DIGEST_SIZE
 from support import books, sending
-from support.clock import Clock
 from support.machine import Machine
+from support.program_clock import ProgramClock
 from support.proxy import FaultProxy
 from support.soak.disk import Disk, mounted
 from support.stack import JWT_SECRET, Stack, execute
@@ -182,7 +182,7 @@ class MachineStage(Stage):
         self.machine = machine
         self.links = links
         self.disks = disks
-        self.clock: Clock
+        self.clock: ProgramClock
 
     @property
     def port(self) -> int:
@@ -257,7 +257,7 @@ def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[MachineStage]:
                 disks[name] = disk
         subprocess.run(["cp", "-a", f"{made}/.", folder / "postgres"], check=True)
         home = stack.enter_context(Home(folder))
-        clock = Clock(folder / "clock")
+        clock = ProgramClock(folder / "clock")
         stack.callback(clock.close)
         stack.enter_context(patch.dict(os.environ, clock.environ))
         machine = Machine(

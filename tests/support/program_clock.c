@@ -1,4 +1,4 @@
-/* Sets the time of day of the processes that load it: LD_PRELOAD=clock.so, and one of
+/* Sets the time of day of the processes that load it: LD_PRELOAD=program_clock.so, and one of
  *
  *     CLOCK_OFFSET=FILE   FILE holds the nanoseconds to add
  *     CLOCK_TIME=FILE     FILE holds the nanoseconds since 1970: time stands still between writes
