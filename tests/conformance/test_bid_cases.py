@@ -25,8 +25,9 @@ from typing import Any
 
 import pytest
 from support.answers import as_echoed, check_bid_response, check_refusal
-from support.client import BASE_URL, LocalApp, Reply
+from support.client import BASE_URL, LocalApp
 from support.described import validator
+from support.http import Reply
 from support.matching_cases import campaign_of, request_of
 from support.snapshot import snapshot_of
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.client import Reply
 from support.clock import SettableClock
+from support.http import Reply
 from support.report import SSPS, Reporter, fill, reporter, sign
 from support.stack import execute
 

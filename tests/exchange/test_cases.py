@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from support import rtblint
-from support.client import LocalApp, Reply
+from support.client import LocalApp
 from support.exchange.demands import bids_of, faults
 from support.exchange.scenarios import BIDDERS, CASES, FOLDER, Scenario, campaigns, scenarios
+from support.http import Reply
 from support.snapshot import snapshot_of
 from support.vast import why_not_played
 

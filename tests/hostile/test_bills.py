@@ -1,6 +1,5 @@
 """Nobody writes another's bill: what a win costs is bounded, whatever a request says."""
 
-import http.client
 import json
 import urllib.request
 from collections import Counter
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 from support.bystander import BODY, JSON, PATH
+from support.http import ask
 from support.processes import eventually
 from support.stack import Stack
 
@@ -20,10 +20,8 @@ REQUEST: dict[str, Any] = json.loads(BODY)
 def bid(server: Stack, **changes: Any) -> tuple[int, Any]:
     """Answer document 2's connectivity request with these changes; None removes a member."""
     asked = {name: value for name, value in (REQUEST | changes).items() if value is not None}
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as client:
-        client.request("POST", PATH, json.dumps(asked).encode(), JSON)
-        answer = client.getresponse()
-        return answer.status, json.loads(answer.read() or b"null")
+    reply = ask(server.port, "POST", PATH, json.dumps(asked).encode(), JSON)
+    return reply.status, reply.json() if reply.body else None
 
 
 def counted(server: Stack) -> tuple[int, int]:

@@ -1,17 +1,17 @@
 """Who knows an SSP's id and an auction's ids writes nobody's bill (contract 4 and 5)."""
 
 import asyncio
-import contextlib
-import http.client
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from support.commands import succeed
+from support.http import ask_on, connected
 from support.ops import samples
 from support.processes import eventually
 from support.remembered import counts, looking
@@ -43,27 +43,16 @@ def start(database: str, start_stack: Callable[..., Stack]) -> Callable[..., Sta
     return start
 
 
-@contextlib.contextmanager
-def connected(stack: Stack) -> Iterator[http.client.HTTPConnection]:
-    client = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)
-    with contextlib.closing(client):
-        yield client
-
-
-def ask(client: http.client.HTTPConnection, ssp: str, auction: str) -> Bid | None:
+def ask(client: HTTPConnection, ssp: str, auction: str, **headers: str) -> Bid | None:
     body = {"id": auction, "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}], "tmax": 60_000}
-    client.request("POST", f"/api/v1/openrtb2/{ssp}/bid", json.dumps(body), JSON)
-    answer = client.getresponse()
-    text = answer.read()
-    return json.loads(text)["seatbid"][0]["bid"][0] if answer.status == 200 else None
+    path = f"/api/v1/openrtb2/{ssp}/bid"
+    reply = ask_on(client, "POST", path, json.dumps(body).encode(), JSON | headers)
+    return reply.json()["seatbid"][0]["bid"][0] if reply.status == 200 else None
 
 
-def fire(client: http.client.HTTPConnection, url: str, **headers: str) -> int:
+def fire(client: HTTPConnection, url: str, **headers: str) -> int:
     path = url[url.index("/", len("http://")) :] if url.startswith("http") else url
-    client.request("GET", path, headers=headers)
-    answer = client.getresponse()
-    answer.read()
-    return answer.status
+    return ask_on(client, "GET", path, headers=headers).status
 
 
 def of_ssp(stack: Stack, field: str) -> dict[str, int]:
@@ -87,7 +76,7 @@ def numbers(stack: Stack) -> dict[str, int]:
 
 def test_an_auction_stays_with_the_ssp_that_opened_it(start: Callable[..., Stack]) -> None:
     stack = start()
-    with connected(stack) as client:
+    with connected(stack.port) as client:
         won = ask(client, "victim", "open")
         assert won is not None
         assert ask(client, "thief", "open") is None
@@ -108,7 +97,7 @@ def test_a_forged_notice_counts_nothing_where_notices_are_signed(
     stack = start(**({"SNAPBID_SIGNED_NOTICES": "1"} if by == "setting" else {}))
     if by == "ssp":
         succeed(stack.environ, "ssp", "set", "victim", "--signed-notices")
-    with connected(stack) as client:
+    with connected(stack.port) as client:
         await_signed(client)
         made, thieves = ask(client, "victim", "x"), ask(client, "thief", "x")
         assert made is not None
@@ -137,7 +126,7 @@ def test_a_forged_notice_counts_nothing_where_notices_are_signed(
     assert unsigned[(("kind", "win"), ("outcome", "unsigned"))] == 4
 
 
-def await_signed(client: http.client.HTTPConnection) -> None:
+def await_signed(client: HTTPConnection) -> None:
     def signed() -> bool:
         made = ask(client, "victim", f"s{next(AUCTIONS)}")
         return made is not None and "/n/" in made["nurl"]
@@ -149,7 +138,7 @@ def test_a_plain_id_never_names_a_signed_bid(start: Callable[..., Stack]) -> Non
     """The ledger names a signed bid by its family, which anybody can compute, and its id."""
     stack = start()
     succeed(stack.environ, "ssp", "set", "victim", "--signed-notices")
-    with connected(stack) as client:
+    with connected(stack.port) as client:
         await_signed(client)
         made = ask(client, "victim", "x")
         assert made is not None
@@ -170,7 +159,7 @@ def test_a_signed_win_is_its_own_ssps_in_the_auction_log(
     """Two SSPs bid on the same ids, and one of them wins: the other has nothing to claim."""
     auctions, log = tmp_path / "auctions", tmp_path / "log.csv"
     stack = start(SNAPBID_SIGNED_NOTICES="1", SNAPBID_AUCTION_LOG=str(auctions))
-    with connected(stack) as client:
+    with connected(stack.port) as client:
         for ssp in ("victim", "thief"):
             made = ask(client, ssp, "x")
             assert made is not None
@@ -199,15 +188,12 @@ def test_outsiders_suspend_no_creative_of_an_ssp_with_networks(start: Callable[.
         with looking(stack.environ["SNAPBID_REDIS_URL"]) as store:
             return int(store.hlen("{sb0}:rejected"))
 
-    def lose(client: http.client.HTTPConnection, source: dict[str, str], times: int) -> None:
+    def lose(client: HTTPConnection, source: dict[str, str], times: int) -> None:
         for _ in range(times):
-            body = {"id": (auction := f"l{next(AUCTIONS)}"), "tmax": 60_000,
-                    "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}  # fmt: skip
-            client.request("POST", "/api/v1/openrtb2/victim/bid", json.dumps(body), JSON | own)
-            client.getresponse().read()
+            ask(client, "victim", auction := f"l{next(AUCTIONS)}", **own)
             assert fire(client, f"/rtb/loss?id={auction}&impId=1&nbr=203", **source) == 200
 
-    with connected(stack) as client:
+    with connected(stack.port) as client:
 
         def is_narrowed() -> bool:
             return ask(client, "victim", f"n{next(AUCTIONS)}") is None

@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import http.client
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,6 +135,4 @@ def test_up_keeps_its_token(up: Stack) -> None:
     assert up.stop() == 0
     up.launch()
     up.await_ready()
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", up.ops_port)) as client:
-        client.request("GET", "/metrics", headers={"authorization": f"Bearer {token}"})
-        assert client.getresponse().status == 200
+    assert ask(up, "GET", "/metrics", ops=True, authorization=f"Bearer {token}").status == 200

@@ -1,16 +1,16 @@
 """Who may send as an SSP: strangers are refused, and nobody sends more than was agreed."""
 
 import asyncio
-import contextlib
-import http.client
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
 from support.bystander import BODY, JSON, PATH
 from support.commands import succeed
+from support.http import Reply, ask_on, connected
 from support.ops import samples
 from support.processes import eventually
 from support.stack import Stack
@@ -31,25 +31,14 @@ def narrow(stack: Stack, *arguments: str) -> None:
     succeed(stack.environ, "ssp", "set", "acme", *arguments)
 
 
-@contextlib.contextmanager
-def connected(stack: Stack, source: str) -> Iterator[http.client.HTTPConnection]:
-    client = http.client.HTTPConnection(
-        "127.0.0.1", stack.port, timeout=60, source_address=(source, 0)
-    )
-    with contextlib.closing(client):
-        yield client
-
-
-def bid(client: http.client.HTTPConnection, path: str = PATH, **headers: str) -> tuple[int, bytes]:
+def bid(client: HTTPConnection, path: str = PATH, **headers: str) -> Reply:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    client.request("POST", path, BODY, JSON | named)
-    answer = client.getresponse()
-    return answer.status, answer.read()
+    return ask_on(client, "POST", path, BODY, JSON | named)
 
 
 def status(stack: Stack, source: str, path: str = PATH, **headers: str) -> int:
-    with connected(stack, source) as client:
-        return bid(client, path, **headers)[0]
+    with connected(stack.port, source=source) as client:
+        return bid(client, path, **headers).status
 
 
 def everywhere(stack: Stack, source: str, wanted: int, **headers: str) -> None:
@@ -70,15 +59,15 @@ def test_only_named_addresses_may_send(stack: Stack) -> None:
     narrow(stack, "--allow", "127.0.0.2", "--allow", "198.51.100.0/24", "--allow", "2001:db8::/32")
     everywhere(stack, "127.0.0.1", 403)
     everywhere(stack, "127.0.0.2", 200)
-    with connected(stack, "127.0.0.1") as client:
-        assert bid(client) == (
+    with connected(stack.port, source="127.0.0.1") as client:
+        refused = bid(client)
+        assert (refused.status, refused.body) == (
             403,
             b'{"error":"forbidden","detail":"this SSP may not send requests from this address"}',
         )
-        assert bid(client, OTHER)[0] in (200, 204), "on the same connection, for another SSP"
-        client.request("GET", PATH)
-        answer = client.getresponse()
-        assert (answer.status, answer.getheader("allow")) == (405, "POST")
+        assert bid(client, OTHER).status in (200, 204), "on the same connection, for another SSP"
+        answer = ask_on(client, "GET", PATH)
+        assert (answer.status, answer.headers["allow"]) == (405, "POST")
     eventually(lambda: outcome(stack, "forbidden") >= 9, "refusals counted")
     narrow(stack, "--allow", "any")
     everywhere(stack, "127.0.0.1", 200)
@@ -117,18 +106,18 @@ def test_a_limit_holds_in_every_second_over_all_workers(stack: Stack) -> None:
     narrow(stack, "--qps", str(LIMIT))
 
     def is_limited() -> bool:
-        with connected(stack, "127.0.0.1") as client:
-            return [bid(client)[0] for _ in range(3 * LIMIT)].count(204) > 0
+        with connected(stack.port, source="127.0.0.1") as client:
+            return [bid(client).status for _ in range(3 * LIMIT)].count(204) > 0
 
     eventually(lambda: all(is_limited() for _ in range(8)), "the limit at every worker")
     let_through: list[tuple[float, float]] = []
     until = time.monotonic() + 4
 
     def flood() -> None:
-        with connected(stack, "127.0.0.1") as client:
+        with connected(stack.port, source="127.0.0.1") as client:
             while time.monotonic() < until:
                 began = time.monotonic()
-                given, _ = bid(client)
+                given = bid(client).status
                 assert given in (200, 204)
                 if given == 200:
                     let_through.append((began, time.monotonic()))

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import http.client
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.client import JSON_HEADERS
 from support.commands import succeed
+from support.http import ask
 from support.processes import eventually
 from support.stack import Stack, fetch
 
@@ -109,10 +109,8 @@ def running(debian: Debian) -> Iterator[Stack]:
 
 def bid(served: Stack, auction: str) -> int:
     body = {"id": auction, "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
-    client = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
-    with contextlib.closing(client):
-        client.request("POST", bid_path("acme"), json.dumps(body), JSON_HEADERS)
-        return client.getresponse().status
+    text = json.dumps(body).encode()
+    return ask(served.port, "POST", bid_path("acme"), text, JSON_HEADERS).status
 
 
 def win(served: Stack, auction: str) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from support import books
 from support.commands import succeed
-from support.ops import CAMPAIGN, Answer, all_limited, ask
+from support.http import Reply
+from support.ops import CAMPAIGN, all_limited, ask
 from support.processes import eventually
 from support.sending import rows
 from support.stack import JWT_SECRET, Stack, draining, execute
@@ -28,7 +29,7 @@ def stack(module_database: str, module_stack: Callable[..., Stack]) -> Iterator[
         yield served
 
 
-def get(stack: Stack, ssp: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+def get(stack: Stack, ssp: str, **headers: str) -> Reply:
     token = tokens.issue(ssp, JWT_SECRET.encode(), "snapbid")
     headers.setdefault("authorization", f"Bearer {token}")
     return ask(stack, "GET", report_path(ssp, SUFFIX), b"", ops=False, **headers)
@@ -76,7 +77,7 @@ def test_rules_need_authorisation(stack: Stack) -> None:
     assert [status for status, _, _ in answers] == [200] * 10 + [429]
 
 
-def repeatedly(stack: Stack, ssp: str, times: int) -> list[Answer]:
+def repeatedly(stack: Stack, ssp: str, times: int) -> list[Reply]:
     """Get the rules so often with one new token."""
     ours = f"Bearer {tokens.issue(ssp, JWT_SECRET.encode(), 'snapbid')}"
     return [get(stack, ssp, authorization=ours) for _ in range(times)]

@@ -14,7 +14,8 @@ import pytest
 from redis.asyncio import Redis
 from support import books
 from support.browser import browser
-from support.ops import Answer, all_limited, ask
+from support.http import Reply
+from support.ops import all_limited, ask
 from support.processes import eventually
 from support.stack import JWT_SECRET, Stack, connected, draining, execute
 
@@ -297,7 +298,7 @@ def test_shows_nothing_of_other_ssps(stack: Stack) -> None:
 def test_windows_limits_and_the_cache(stack: Stack) -> None:
     path, ours = report_path("nova", SUFFIX), ""
 
-    def each_window() -> list[Answer]:
+    def each_window() -> list[Reply]:
         nonlocal ours
         asyncio.run(forget_answers(stack))
         ours = f"Bearer {token('nova')}"

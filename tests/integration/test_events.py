@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import redis
 from support import sending
-from support.sending import BATCH, NOW, SINGLE, Reply, event, money
+from support.http import Reply
+from support.sending import BATCH, NOW, SINGLE, event, money
 from support.stack import Stack, connected
 
 from snapbid.base.redis_keys import ShardKeys

@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from support import sending
 from support.clock import SettableClock
 from support.commands import invoke
+from support.http import Reply
 from support.processes import eventually
 from support.sending import BATCH, SINGLE, event, money
 from support.stack import Stack, execute
@@ -150,7 +151,7 @@ def test_the_rate_holds_over_all_workers_and_both_endpoints(
         "the key",
     )
 
-    def send(key: str, path: str, document: Any, **headers: str) -> sending.Reply:
+    def send(key: str, path: str, document: Any, **headers: str) -> Reply:
         reply = sending.send(stack.port, path, document, key, **headers)
         while reply.status == 401:  # by a worker that has yet to hear of the key
             reply = sending.send(stack.port, path, document, key, **headers)

@@ -3,11 +3,11 @@
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import closing
-from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 from support.campaigns import put
+from support.client import JSON_HEADERS
+from support.http import ask
 from support.moved import books
 from support.processes import eventually
 from support.spending import bid_request
@@ -25,17 +25,12 @@ CAMPAIGN = {
 
 def bid(stack: Stack, auction: str) -> str:
     """The path of the win notice, "" without a bid."""
-    body = json.dumps(bid_request(auction))
-    with closing(HTTPConnection("127.0.0.1", stack.port, timeout=60)) as client:
-        client.request(
-            "POST", "/api/v1/openrtb2/acme/bid", body, {"Content-Type": "application/json"}
-        )
-        answer = client.getresponse()
-        text = answer.read()
-    if answer.status == 204:
+    body = json.dumps(bid_request(auction)).encode()
+    reply = ask(stack.port, "POST", "/api/v1/openrtb2/acme/bid", body, JSON_HEADERS)
+    if reply.status == 204:
         return ""
-    assert answer.status == 200, text
-    of = urlsplit(json.loads(text)["seatbid"][0]["bid"][0]["nurl"])
+    assert reply.status == 200, reply.body
+    of = urlsplit(reply.json()["seatbid"][0]["bid"][0]["nurl"])
     return f"{of.path}?{of.query.replace('${AUCTION_PRICE}', '1.5')}"
 
 

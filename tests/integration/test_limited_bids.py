@@ -19,7 +19,8 @@ from typing import Any
 import asyncpg
 import pytest
 from support.campaigns import put
-from support.client import LocalApp, Reply
+from support.client import LocalApp
+from support.http import Reply
 from support.processes import eventually, listening, workers_of
 from support.remembered import counts, looking, opened
 from support.snapshot import snapshot_of

@@ -1,17 +1,17 @@
 """Two workers over a base: changes reach both, and a worker that is killed is ready at once."""
 
 import asyncio
-import http.client
 import json
 import os
 import signal
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.campaigns import document, put
+from support.client import JSON_HEADERS
+from support.http import ask
 from support.processes import eventually, workers_of
 from support.spending import bid_request
 from support.stack import Stack, connected, execute
@@ -50,14 +50,9 @@ def stack(database: str, start_stack: Callable[..., Stack]) -> Stack:
 
 def winner(stack: Stack) -> str:
     """The campaign that answers, or "", on a connection of its own, which any worker may take."""
-    body = json.dumps(bid_request(os.urandom(4).hex()) | {"test": 1})
-    with closing(http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)) as client:
-        path = "/api/v1/openrtb2/acme/bid"
-        client.request("POST", path, body, {"Content-Type": "application/json"})
-        answer = client.getresponse()
-        if answer.status != 200:
-            return ""
-        return str(json.loads(answer.read())["seatbid"][0]["bid"][0]["cid"])
+    body = json.dumps(bid_request(os.urandom(4).hex()) | {"test": 1}).encode()
+    reply = ask(stack.port, "POST", "/api/v1/openrtb2/acme/bid", body, JSON_HEADERS)
+    return str(reply.json()["seatbid"][0]["bid"][0]["cid"]) if reply.status == 200 else ""
 
 
 def all_answer(stack: Stack, campaign: str) -> None:

@@ -11,12 +11,13 @@ import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from support.client import JSON_HEADERS
 from support.commands import succeed
+from support.http import Reply, ask_on
 from support.processes import eventually
 from support.remembered import counts, looking
 from support.stack import Stack
@@ -39,12 +40,6 @@ http {{
 """
 
 
-class Answer(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
 class Proxied:
     """A server behind a proxy, and the certificate that the proxy shows."""
 
@@ -53,17 +48,14 @@ class Proxied:
         self._trust = ssl.create_default_context(cafile=str(certificate))
 
     def ask(self, method: str, path: str, body: bytes | None = None, *, source: str = "127.0.0.1",
-            headers: dict[str, str] | None = None) -> Answer:  # fmt: skip
+            headers: dict[str, str] | None = None) -> Reply:  # fmt: skip
         """A request over TLS, from an address of this machine."""
         wire = socket.create_connection(("127.0.0.1", self.port), 60, (source, 0))
         client = http.client.HTTPConnection(HOST, self.port, timeout=60)
         with self._trust.wrap_socket(wire, server_hostname=HOST) as client.sock:
-            client.request(method, path, body, {"Host": HOST, **(headers or {})})
-            answer = client.getresponse()
-            named = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, named, answer.read())
+            return ask_on(client, method, path, body, {"Host": HOST, **(headers or {})})
 
-    def bid(self, ssp: str = "acme", **more: Any) -> Answer:
+    def bid(self, ssp: str = "acme", **more: Any) -> Reply:
         auction = "a b/ü" if ssp == "acme" else f"{ssp}'s"  # no two SSPs have the same
         document = {"id": auction, "imp": [{"id": "1", "banner": {"w": 1, "h": 1}}]}
         headers = {**JSON_HEADERS, **more.pop("headers", {})}

@@ -17,9 +17,9 @@ import pytest
 import redis.asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.client import Reply
 from support.clock import SettableClock
 from support.commands import invoke
+from support.http import Reply
 from support.report import ISSUER, KEY, NOW, SECRET, SSPS, Reporter, fill, reporter, token
 from support.stack import connected, run
 

@@ -2,18 +2,19 @@
 
 import asyncio
 import contextlib
-import http.client
 import json
 import os
 import signal
 import socket
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.campaigns import put
 from support.commands import succeed
+from support.http import ask
 from support.processes import eventually, workers_of
 from support.soak.disk import mounted
 from support.stack import Stack, execute, run
@@ -43,14 +44,10 @@ def statuses(stack: Stack, ssp: str = "acme") -> list[int]:
     """The statuses of the same bid request on several new connections; 0 where none came."""
     statuses = []
     for _ in range(CONNECTIONS):
-        client = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)
         try:
-            client.request("POST", bid_path(ssp), BODY, JSON)
-            statuses.append(client.getresponse().status)
-        except (OSError, http.client.HTTPException):
+            statuses.append(ask(stack.port, "POST", bid_path(ssp), BODY, JSON).status)
+        except (OSError, HTTPException):
             statuses.append(0)
-        finally:
-            client.close()
     return statuses
 
 
@@ -346,9 +343,7 @@ def test_listens_on_any_address_or_name(
     warned = f"SSPs cannot reach http://{shown}:{stack.port}, with which" in stack.output
     assert warned == (host in ("::", "0.0.0.0"))
     for address in reached:
-        with contextlib.closing(http.client.HTTPConnection(address, stack.port)) as client:
-            client.request("GET", "/readyz")
-            assert client.getresponse().status == 200
+        assert ask(stack.port, "GET", "/readyz", host=address).status == 200
     told = run({**stack.environ}, "status")
     assert "server  " in told.stdout, told.stderr
 

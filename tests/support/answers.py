@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from snapbid.bidding.request import decode
-from support.client import Reply
+from support.http import Reply
 from support.openrtb import violations
 from support.oracle_native import judge
 

@@ -9,9 +9,8 @@ import itertools
 import tempfile
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 import redis
 
 from snapbid.base.http import BodyDeadline, Message
@@ -25,22 +24,12 @@ from snapbid.metrics.keys import key_of
 from snapbid.server.app import Application
 from snapbid.server.bids import BidEndpoints
 from snapbid.server.routes import Routes
+from support.http import Reply
 from workload.serving import confirm_budgets
 
 T = TypeVar("T")
 BASE_URL = "http://bid.example"
 JSON_HEADERS = {"content-type": "application/json"}
-
-
-class Reply(NamedTuple):
-    """An answer; names of headers in lower case, an absent body is empty."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        return msgspec.json.decode(self.body)
 
 
 class LocalResources:

@@ -1,6 +1,5 @@
 """A running system with an SSP and a budgeted campaign, and requests to both of its ports."""
 
-import http.client
 import json
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +7,12 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from snapbid import metrics
+from support import http
 from support.commands import succeed
+from support.http import Reply
 from support.processes import eventually
 from support.stack import Stack
 
-Answer = tuple[int, dict[str, str], bytes]
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 CAMPAIGN: dict[str, Any] = {
@@ -41,22 +41,15 @@ def await_catalogs(stack: Stack, workers: int) -> None:
 
 def ask(
     stack: Stack, method: str, path: str, body: bytes = b"", *, ops: bool = False, **headers: str
-) -> Answer:
+) -> Reply:
     port = stack.ops_port if ops else stack.port
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    try:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        client.request(method, path, body, named)
-        answer = client.getresponse()
-        headers = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, headers, answer.read()
-    finally:
-        client.close()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return http.ask(port, method, path, body, named)
 
 
-def all_limited(asked: Callable[[], list[Answer]]) -> list[Answer]:
+def all_limited(asked: Callable[[], list[Reply]]) -> list[Reply]:
     """Ask again until each answer states the limit, which none does while Redis is slow."""
-    answers: list[Answer] = []
+    answers: list[Reply] = []
 
     def complete() -> bool:
         answers[:] = asked()
@@ -66,7 +59,7 @@ def all_limited(asked: Callable[[], list[Answer]]) -> list[Answer]:
     return answers
 
 
-def bid(stack: Stack, auction: str, **more: Any) -> Answer:
+def bid(stack: Stack, auction: str, **more: Any) -> Reply:
     request = {"id": auction, "tmax": 60_000, "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
     body = json.dumps({**request, **more}).encode()
     path = "/api/v1/openrtb2/acme/bid"

@@ -16,7 +16,7 @@ from snapbid.report import tokens
 from snapbid.report.endpoint import ReportEndpoint, report_path
 from snapbid.report.gate import TokenGate
 from snapbid.warehouse.reports import open_pool
-from support.client import Reply
+from support.http import Reply
 from support.stack import connected
 
 SECRET = "a secret of 64 bytes or more, so that HS512 could do with it, too"

@@ -1,13 +1,12 @@
 """Sends events over HTTP as a partner does, and looks up the results in the warehouse."""
 
 import asyncio
-import contextlib
-import http.client
 import json
 import time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from snapbid.warehouse import products
+from support.http import Reply, ask
 from support.stack import connected, execute
 
 SINGLE: Final = "/v3/s2s/event"
@@ -15,17 +14,6 @@ BATCH: Final = "/v3/s2s/batch"
 NOW: Final = time.time_ns() // 1_000_000
 IP: Final = "192.0.2.1"
 PATIENCE_S: Final = 60.0
-
-
-class Reply(NamedTuple):
-    """An answer; names of headers in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 def event(
@@ -98,12 +86,7 @@ def send(
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
     if not fields["content-type"]:
         del fields["content-type"]
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    with contextlib.closing(client):
-        client.request(method, path, body, fields)
-        answer = client.getresponse()
-        names = {name.lower(): value for name, value in answer.getheaders()}
-        return Reply(answer.status, names, answer.read())
+    return ask(port, method, path, body, fields)
 
 
 def issue(dsn: str, product: str, *presets: str, rate: int = products.RATE) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import http.client
 import itertools
 import os
 import signal
@@ -13,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from snapbid.base.settings import reachable, url_of
 from snapbid.embedded import Postgres
 from snapbid.embedded.postgres import DATABASE
 from snapbid.warehouse.migrate import migrate
+from support.http import ask
 from workload.serving import confirm_budgets, free_ports
 
 START_S = 120.0
@@ -167,14 +168,11 @@ class Stack:
     def get(self, path: str, *, ops: bool = False, within_s: float = 60.0) -> tuple[int, bytes]:
         """GET over a new connection; returns status (0 without an answer) and body."""
         port = self.ops_port if ops else self.port
-        client = http.client.HTTPConnection(self.host, port, timeout=within_s)
-        with contextlib.closing(client):
-            try:
-                client.request("GET", path)
-                answer = client.getresponse()
-                return answer.status, answer.read()
-            except (OSError, http.client.HTTPException):
-                return 0, b""
+        try:
+            reply = ask(port, "GET", path, host=self.host, within_s=within_s)
+        except (OSError, HTTPException):
+            return 0, b""
+        return reply.status, reply.body
 
     @property
     def output(self) -> str:

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from support.client import Reply
+from support.http import Reply
 
 PATIENCE_S = 60.0
 

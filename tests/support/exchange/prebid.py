@@ -1,15 +1,16 @@
 """Prebid Server (Go), from a binary and its checkout, with its adapters' endpoints set to ours."""
 
 import contextlib
-import http.client
 import json
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from support.http import ask
 from workload.serving import free_ports
 
 START_S = 60.0
@@ -24,20 +25,14 @@ class PrebidServer:
 
     def auction(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Hold an auction; returns its response. Fails unless that is a 200."""
-        client = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        with contextlib.closing(client):
-            client.request("POST", "/openrtb2/auction", json.dumps(request))
-            answer = client.getresponse()
-            body = answer.read().decode()
-        assert answer.status == 200, f"{answer.status}: {body}"
-        response: dict[str, Any] = json.loads(body)
+        reply = ask(self._port, "POST", "/openrtb2/auction", json.dumps(request).encode())
+        assert reply.status == 200, f"{reply.status}: {reply.body.decode()}"
+        response: dict[str, Any] = reply.json()
         return response
 
     def ready(self) -> bool:
-        client = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
-        with contextlib.closing(client), contextlib.suppress(OSError, http.client.HTTPException):
-            client.request("GET", "/status")
-            return client.getresponse().status == 200
+        with contextlib.suppress(OSError, HTTPException):
+            return ask(self._port, "GET", "/status", within_s=5).status == 200
         return False
 
 
