@@ -57,7 +57,7 @@ def test_budgets_are_spent_and_never_exceeded(prepare: Prepare) -> None:
     ]
     documents += [campaign(150 + n, 1_000_000, 1000 * 1_000 + n, 1 + n) for n in range(4)]
     machine = prepare(60, documents)
-    buyer = Buyer(machine.served.port, 4, rng, SEED)
+    buyer = Buyer([machine.served.port], range(1, 5), rng, SEED)
     over = asyncio.Event()
 
     async def stop() -> None:
@@ -86,7 +86,7 @@ def test_no_kill_makes_a_budget_overspend(prepare: Prepare) -> None:
     ]
     # No win is notified after its hold, whatever was unavailable.
     machine = prepare(3600, documents)
-    buyer = Buyer(machine.served.port, 4, rng, SEED)
+    buyer = Buyer([machine.served.port], range(1, 5), rng, SEED)
     over = asyncio.Event()
 
     async def kill() -> None:

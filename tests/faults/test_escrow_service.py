@@ -11,22 +11,20 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from support.buyers import Buyer, campaign, overspent, sold_out
+from support.buyers import Buyer, campaign, capped, overspent, sold_out
 from support.campaigns import put
 from support.cluster import Cluster, until
 from support.machines import serving
 from support.processes import workers_of
 from support.remembered import until as awaited
 from support.stack import Stack
-from support.visitors import Visitors
-from support.visitors import campaign as capped
 
 from snapbid.base.redis_keys import ShardKeys
 
 SEED = int(os.environ.get("BUDGET_SEED") or random.SystemRandom().randrange(10**9))
-SHARDS, LANES, WIDTHS = 3, 48, 4
+SHARDS, LANES, WIDTHS = 3, 48, range(1, 5)
 BIDS, CPM = 1_000, 1_000_000  # of a campaign; micro-USD
-CAP, CAPPED_WIDTH, VISITORS = 3, 99, 32
+CAP, CAPPED_WIDTH, VISITORS, AT_ONCE = 3, 99, 32, 8
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +65,10 @@ def test_budgets_are_spent_and_never_exceeded(
     what was under way.
     """
     print(f"BUDGET_SEED={SEED}")
-    documents = [campaign(number, CPM, BIDS * CPM // 1000, 1 + number) for number in range(WIDTHS)]
+    documents = [campaign(width, CPM, BIDS * CPM // 1000, width) for width in WIDTHS]
     asyncio.run(put(module_database, *documents))
     rng = random.Random(SEED)
-    buyers = [Buyer(each.port, WIDTHS, rng, f"{SEED}-{n}") for n, each in enumerate(machines)]
+    buyers = [Buyer([each.port], WIDTHS, rng, f"{SEED}-{n}") for n, each in enumerate(machines)]
     over = asyncio.Event()
 
     def wins() -> int:
@@ -95,8 +93,8 @@ def test_budgets_are_spent_and_never_exceeded(
     assert not overspent(buyers[0], documents)
     unanswered = sum((buyer.unanswered for buyer in buyers), Counter[int]())
     print(buyers[0].wins, unanswered)
-    for number, each in enumerate(documents):
-        assert buyers[0].wins[each["id"]] + unanswered[1 + number] >= 0.99 * BIDS
+    for width, each in zip(WIDTHS, documents, strict=True):
+        assert buyers[0].wins[each["id"]] + unanswered[width] >= 0.99 * BIDS
     assert all("Traceback" not in each.output for each in machines)
 
 
@@ -106,8 +104,9 @@ def test_caps_are_reached_and_never_exceeded(
     """Users come to both machines at once, whose workers are killed, and a primary is lost."""
     print(f"BUDGET_SEED={SEED}")
     started_cluster.heal()  # what was lost before may still be catching up
-    asyncio.run(put(module_database, capped("capped", CAP, CAPPED_WIDTH)))
-    visitors = Visitors([each.port for each in machines], CAPPED_WIDTH, random.Random(SEED))
+    asyncio.run(put(module_database, capped(9, CAP, CAPPED_WIDTH)))
+    ports, rng = [each.port for each in machines], random.Random(SEED)
+    visitors = Buyer(ports, [CAPPED_WIDTH], rng, "user", AT_ONCE)
     over = asyncio.Event()
 
     async def wins(more: int) -> None:

@@ -1,11 +1,12 @@
-"""Traffic that buys from campaigns with budgets, until they are used up."""
+"""Traffic that buys until budgets are used up; users who visit until they are at their cap."""
 
 import asyncio
+import itertools
 import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -18,65 +19,86 @@ from support.stack import fetch
 
 BASE_URL = "http://127.0.0.1:8000"
 LANES = 256
+LOSSES = 0.2  # of the bids
 QUIET_S = 2.0
 SPENT_S = 240.0
 
 
 def campaign(number: int, cpm: int, budget: int, width: int) -> dict[str, Any]:
     """A campaign for banners of a width; amounts in micro-USD."""
-    creative = {"id": "c", "media": "banner", "w": width, "h": 50, "adm": "<p></p>"}
     return {
         "id": f"c{number}",
         "advertiser": "shop.example",
         "cpm": cpm / 1_000_000,
         "budget": {("daily", "total")[number % 2]: budget / 1_000_000},
-        "creatives": [creative],
+        "creatives": [{"id": "c", "media": "banner", "w": width, "h": 50, "adm": "<p></p>"}],
     }
+
+
+def capped(number: int, impressions: int, width: int) -> dict[str, Any]:
+    """A campaign for banners of a width that a user may see so often a day."""
+    cap = {"impressions": impressions, "seconds": 86_400}
+    unlimited = campaign(number, 1_000_000, 0, width) | {"frequency_caps": [cap]}
+    return {name: value for name, value in unlimited.items() if name != "budget"}
 
 
 class Buyer:
     """Sends bids and fires their notices; knows what each campaign has spent for certain.
 
-    `unanswered`: by width the requests without an answer, whose bids may count or be held.
+    Each user comes `visits` times at once. `unanswered`: by width the requests without an answer,
+    whose bids may count or be held. `seen`: by user the wins that were sent, answered or not.
     """
 
-    def __init__(self, port: int, widths: int, rng: random.Random, prefix: object) -> None:
-        self._port = port
-        self._widths = widths
+    def __init__(
+        self,
+        ports: Sequence[int],
+        widths: Sequence[int],
+        rng: random.Random,
+        prefix: object,
+        visits: int = 1,
+    ) -> None:
+        self._ports = ports
+        self._widths = itertools.cycle(widths)
         self._rng = rng
-        self._prefix = prefix
-        self._auctions = 0
+        self._users = (f"{prefix}-{number // visits}" for number in itertools.count())
         self.wins = Counter[str]()
+        self.seen = Counter[str]()
         self.unanswered = Counter[int]()
         self.statuses = Counter[int | None]()
 
-    async def run(self, done: Callable[[], bool], lanes: int = LANES, losses: float = 0.2) -> None:
-        async def work() -> None:
-            lane = Lane(self._port)
-            while not done():
-                await self._auction(lane, losses)
+    async def run(self, done: Callable[[], bool], lanes: int = LANES) -> None:
+        await self._work(itertools.takewhile(lambda _: not done(), self._users), lanes)
+
+    async def visit_again(self, users: Iterable[str], lanes: int) -> None:
+        """Let each of these visit once more."""
+        await self._work(iter(users), lanes)
+
+    async def _work(self, users: Iterator[str], lanes: int) -> None:
+        async def work(port: int) -> None:
+            lane = Lane(port)
+            for user in users:
+                await self._auction(lane, user)
             lane.close()
 
-        await asyncio.gather(*(work() for _ in range(lanes)))
+        await asyncio.gather(*(work(self._ports[n % len(self._ports)]) for n in range(lanes)))
 
-    async def _auction(self, lane: Lane, losses: float) -> None:
-        self._auctions += 1
-        width = 1 + self._auctions % self._widths
-        body = json.dumps(bid_request(f"{self._prefix}-{self._auctions}", [(width, 50)], tmax=2000))
-        reply = await lane.post("/api/v1/openrtb2/acme/bid", body.encode())
+    async def _auction(self, lane: Lane, user: str) -> None:
+        width, auction = next(self._widths), f"{user}-{self._rng.randrange(10**12)}"
+        request = bid_request(auction, [(width, 50)], tmax=2000, user={"id": user})
+        reply = await lane.post("/api/v1/openrtb2/acme/bid", json.dumps(request).encode())
         self.statuses[reply.status if reply else None] += 1
         self.unanswered[width] += reply is None
         if reply is None or reply.status != 200:
             return
         bid = json.loads(reply.body)["seatbid"][0]["bid"][0]
-        lost = self._rng.random() < losses
-        for kind in ("lurl",) if lost else ("nurl", "burl"):
+        is_lost = self._rng.random() < LOSSES
+        self.seen[user] += not is_lost
+        is_settled = False
+        for kind in ("lurl",) if is_lost else ("nurl", "burl", "nurl"):
             reply = await lane.get(bid[kind].removeprefix(BASE_URL).replace("${AUCTION_LOSS}", "1"))
-            is_settled = reply is not None and reply.status == 200
-            if kind != "burl" and not is_settled:
-                self.unanswered[width] += 1
-            elif kind == "nurl":
-                self.wins[bid["cid"]] += 1
+            is_settled |= kind != "burl" and reply is not None and reply.status == 200
+        self.unanswered[width] += not is_settled
+        self.wins[bid["cid"]] += is_settled and not is_lost
 
 
 async def used_up(budgets: Budgets, most: dict[int, int]) -> bool:
