@@ -19,7 +19,7 @@ from snapbid.embedded import Postgres
 from snapbid.warehouse.unavailable import UNAVAILABLE
 from support.machine import WORKERS
 from support.processes import children_of, log_writers_of
-from support.soak.registry import OF_MACHINE
+from support.soak.registry import OF_MACHINE, StageT
 from support.soak.stage import MachineStage
 from support.stack import clean_environ
 
@@ -75,10 +75,11 @@ def stopped(pids: list[int]) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
-Victims = Callable[[MachineStage, random.Random], list[int]]
+Victims = Callable[[StageT, random.Random], list[int]]
+Breaking = Callable[[StageT, random.Random], Iterator[str]]
 
 
-def process(name: str) -> Victims:
+def process(name: str) -> Victims[MachineStage]:
     return lambda stage, _: pids_of(stage, name)
 
 
@@ -90,7 +91,7 @@ def log_writer(stage: MachineStage, rng: random.Random) -> list[int]:
     return [pid for served in pids_of(stage, "served") for pid in log_writers_of(served)]
 
 
-KILLED: Final[dict[str, tuple[str, Victims]]] = {
+KILLED: Final[dict[str, tuple[str, Victims[MachineStage]]]] = {
     "worker killed": ("server", a_worker),
     "all workers killed": ("server", lambda stage, _: stage.machine.workers),
     "server killed": ("server", process("served")),
@@ -103,7 +104,7 @@ KILLED: Final[dict[str, tuple[str, Victims]]] = {
         lambda stage, rng: some(rng, pids_of(stage, "postgres")[1:]),
     ),
 }
-STOPPED: Final[dict[str, tuple[str, Victims]]] = {
+STOPPED: Final[dict[str, tuple[str, Victims[MachineStage]]]] = {
     "worker stopped": ("server", a_worker),
     "server stopped": ("server", process("served")),
     "drain stopped": ("drain", process("drain")),
@@ -112,20 +113,29 @@ STOPPED: Final[dict[str, tuple[str, Victims]]] = {
 }
 
 
-def killing(victims: Victims) -> Callable[[MachineStage, random.Random], Iterator[str]]:
-    def killed(stage: MachineStage, rng: random.Random) -> Iterator[str]:
+def killing(victims: Victims[StageT]) -> Breaking[StageT]:
+    def killed(stage: StageT, rng: random.Random) -> Iterator[str]:
         kill(*victims(stage, rng))
         yield ""
 
     return killed
 
 
-def stopping(victims: Victims) -> Callable[[MachineStage, random.Random], Iterator[str]]:
-    def suspended(stage: MachineStage, rng: random.Random) -> Iterator[str]:
+def stopping(victims: Victims[StageT]) -> Breaking[StageT]:
+    def suspended(stage: StageT, rng: random.Random) -> Iterator[str]:
         with stopped(victims(stage, rng)):
             yield ""
 
     return suspended
+
+
+def terminating(victims: Victims[StageT]) -> Breaking[StageT]:
+    def terminated(stage: StageT, rng: random.Random) -> Iterator[str]:
+        for pid in victims(stage, rng):
+            os.kill(pid, signal.SIGTERM)
+        yield ""
+
+    return terminated
 
 
 for name, (part, victims) in KILLED.items():
@@ -163,18 +173,8 @@ def workers_replaced(stage: MachineStage, rng: random.Random) -> Iterator[str]:
     yield ""
 
 
-@fault("server", sudden=True)
-def server_restarted(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    for pid in pids_of(stage, "served"):
-        os.kill(pid, signal.SIGTERM)
-    yield ""
-
-
-@fault("drain", sudden=True)
-def drain_restarted(stage: MachineStage, rng: random.Random) -> Iterator[str]:
-    for pid in pids_of(stage, "drain"):
-        os.kill(pid, signal.SIGTERM)
-    yield ""
+fault("server", "server restarted", sudden=True)(terminating(process("served")))
+fault("drain", "drain restarted", sudden=True)(terminating(process("drain")))
 
 
 @fault("postgres", sudden=True)

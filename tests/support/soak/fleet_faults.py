@@ -1,19 +1,29 @@
 """Faults of a fleet: of nodes, slots, machines, drains, the warehouse and clocks (registry.py)."""
 
 import contextlib
-import os
 import random
-import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from support.cluster import Cluster, Server, until
 from support.processes import children_of, workers_of
-from support.soak.faults import STEP_S, kill, some, stopped
+from support.soak.faults import (
+    STEP_S,
+    Breaking,
+    Victims,
+    killing,
+    some,
+    stopped,
+    stopping,
+    terminating,
+)
 from support.soak.fleet import SLOTS, Fleet
 from support.soak.registry import OF_FLEET
 from support.stack import Stack
+
+FleetFault = Breaking[Fleet]
+Way = Callable[[Victims[Fleet]], FleetFault]
 
 fault = OF_FLEET.fault
 HALTS: Final = 20
@@ -43,10 +53,10 @@ def whole(machine: Stack) -> list[int]:
 # -- nodes ----------------------------------------------------------------------------------------
 
 
-def moved(cluster: Cluster, slot: int, unavailable: Server) -> bool:
-    """Whether a node that is not unavailable sees another one as a slot's owner."""
-    other = next(node for node in cluster.running() if node is not unavailable)
-    return cluster.seen_owner(slot, other) not in (unavailable, None)
+def moved(cluster: Cluster, slot: int, lost: Server) -> bool:
+    """Whether a node other than the lost one sees another one as a slot's owner."""
+    other = next(node for node in cluster.running() if node is not lost)
+    return cluster.seen_owner(slot, other) not in (lost, None)
 
 
 def slot_of(fleet: Fleet, node: Server) -> int:
@@ -62,17 +72,14 @@ def revived(fleet: Fleet) -> Iterator[None]:
         fleet.cluster.revive()
 
 
-@fault("nodes")
-def primary_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    primary = some_primary(fleet, rng)
-    slot = slot_of(fleet, primary)
-    with revived(fleet):
-        primary.kill()
-        until(lambda: moved(fleet.cluster, slot, primary), "another primary")
-        yield ""
+Then = Callable[[Fleet, random.Random, Server, int], None]
 
 
-def await_unreplicated(fleet: Fleet) -> None:
+def await_failover(fleet: Fleet, _: random.Random, primary: Server, slot: int) -> None:
+    until(lambda: moved(fleet.cluster, slot, primary), "another primary")
+
+
+def await_unreplicated(fleet: Fleet, *_: object) -> None:
     """Wait until a server names a shard that goes on without a replica; one may be stopped."""
     until(
         lambda: any(
@@ -82,55 +89,45 @@ def await_unreplicated(fleet: Fleet) -> None:
     )
 
 
-@fault("nodes")
-def primary_gone(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    """For so long that its shard goes on with the replica that took over, which has none itself."""
-    with revived(fleet):
-        some_primary(fleet, rng).kill()
-        await_unreplicated(fleet)
-        yield ""
+def moment(least_s: float, most_s: float) -> Then:
+    return lambda fleet, rng, primary, slot: time.sleep(rng.uniform(least_s, most_s))
 
 
-@fault("nodes")
-def primary_killed_for_a_moment(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    """It is back before its replica may take over, or while it does."""
-    with revived(fleet):
-        some_primary(fleet, rng).kill()
-        time.sleep(rng.uniform(0, 2))
-        yield ""
+def primary_lost(by: Callable[[Server], None], then: Then) -> FleetFault:
+    def lost(fleet: Fleet, rng: random.Random) -> Iterator[str]:
+        primary = some_primary(fleet, rng)
+        slot = slot_of(fleet, primary)
+        with revived(fleet):
+            by(primary)
+            then(fleet, rng, primary, slot)
+            yield ""
+
+    return lost
 
 
-@fault("nodes")
-def primary_stopped(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    """It does not know that there is another one when it goes on."""
-    primary = some_primary(fleet, rng)
-    slot = slot_of(fleet, primary)
-    with revived(fleet):
-        primary.pause()
-        until(lambda: moved(fleet.cluster, slot, primary), "another primary")
-        yield ""
+def replica_lost(by: Callable[[Server], None]) -> FleetFault:
+    def lost(fleet: Fleet, rng: random.Random) -> Iterator[str]:
+        with revived(fleet):
+            by(fleet.cluster.replica_of(some_primary(fleet, rng)))
+            yield ""
+
+    return lost
 
 
-@fault("nodes")
-def primary_stopped_for_a_moment(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    with revived(fleet):
-        some_primary(fleet, rng).pause()
-        time.sleep(rng.uniform(0.1, 1.5))
-        yield ""
-
-
-@fault("nodes")
-def replica_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    with revived(fleet):
-        fleet.cluster.replica_of(some_primary(fleet, rng)).kill()
-        yield ""
-
-
-@fault("nodes")
-def replica_stopped(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    with revived(fleet):
-        fleet.cluster.replica_of(some_primary(fleet, rng)).pause()
-        yield ""
+NODES: Final = {
+    "primary killed": primary_lost(Server.kill, await_failover),
+    # For so long that its shard goes on with the replica that took over, which has none itself.
+    "primary gone": primary_lost(Server.kill, await_unreplicated),
+    # It is back before its replica may take over, or while it does.
+    "primary killed for a moment": primary_lost(Server.kill, moment(0, 2)),
+    # It does not know that there is another one when it goes on.
+    "primary stopped": primary_lost(Server.pause, await_failover),
+    "primary stopped for a moment": primary_lost(Server.pause, moment(0.1, 1.5)),
+    "replica killed": replica_lost(Server.kill),
+    "replica stopped": replica_lost(Server.pause),
+}
+for name, lost in NODES.items():
+    fault("nodes", name)(lost)
 
 
 @fault("nodes")
@@ -192,87 +189,69 @@ def slot_half_moved(fleet: Fleet, rng: random.Random) -> Iterator[str]:
         cluster.await_health()
 
 
-# -- machines and drains --------------------------------------------------------------------------
+# -- machines, drains and the warehouse -----------------------------------------------------------
 
 
-@fault("machines", sudden=True)
-def worker_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
+def halting(victims: Victims[Fleet]) -> FleetFault:
+    """For moments, again and again: what they have begun they end after others did the same."""
+
+    def halted(fleet: Fleet, rng: random.Random) -> Iterator[str]:
+        processes = victims(fleet, rng)
+        for _ in range(HALTS):
+            with stopped(processes):
+                time.sleep(rng.uniform(0.05, 0.3))
+            time.sleep(rng.uniform(0.01, 0.1))
+        yield ""
+
+    return halted
+
+
+def a_worker(fleet: Fleet, rng: random.Random) -> list[int]:
     parents = pids(fleet.served)
-    kill(*some(rng, [pid for parent in parents for pid in workers_of(parent)]))
-    yield ""
+    return some(rng, [pid for parent in parents for pid in workers_of(parent)])
 
 
-@fault("machines", sudden=True)
-def machine_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    """With its allocator and all its workers."""
-    kill(*whole(rng.choice(fleet.served)))
-    yield ""
+def a_machine(fleet: Fleet, rng: random.Random) -> list[int]:
+    """Its allocator and all its workers, too."""
+    return whole(rng.choice(fleet.served))
 
 
-@fault("machines", sudden=True)
-def all_machines_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    kill(*(pid for served in fleet.served for pid in whole(served)))
-    yield ""
+def all_machines(fleet: Fleet, _: random.Random) -> list[int]:
+    return [pid for served in fleet.served for pid in whole(served)]
 
 
-@fault("machines")
-def machine_stopped(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    with stopped(whole(rng.choice(fleet.served))):
-        yield ""
+def a_drain(fleet: Fleet, rng: random.Random) -> list[int]:
+    return some(rng, pids(fleet.drains))
 
 
-@fault("machines", sudden=True)
-def machine_halting(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    """For moments, again and again: what it has begun it ends after others have done the same."""
-    processes = whole(rng.choice(fleet.served))
-    for _ in range(HALTS):
-        with stopped(processes):
-            time.sleep(rng.uniform(0.05, 0.3))
-        time.sleep(rng.uniform(0.01, 0.1))
-    yield ""
-
-
-@fault("machines", sudden=True)
-def machine_restarted(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    for pid in pids([rng.choice(fleet.served)]):
-        os.kill(pid, signal.SIGTERM)
-    yield ""
-
-
-@fault("drains", sudden=True)
-def drain_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    kill(*some(rng, pids(fleet.drains)))
-    yield ""
-
-
-@fault("drains")
-def drain_stopped(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    """The other one may take its shards; this one goes on as if it had them."""
-    with stopped(some(rng, pids(fleet.drains))):
-        yield ""
-
-
-@fault("drains", sudden=True)
-def all_drains_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    kill(*pids(fleet.drains))
-    yield ""
-
-
-# -- the warehouse and clocks ---------------------------------------------------------------------
-
-
-@fault("postgres", sudden=True)
-def warehouse_killed(fleet: Fleet, rng: random.Random) -> Iterator[str]:
-    if fleet.postgres.process is not None:
-        kill(fleet.postgres.process.pid)
-    yield ""
-
-
-@fault("postgres")
-def warehouse_stopped(fleet: Fleet, rng: random.Random) -> Iterator[str]:
+def warehouse(fleet: Fleet, _: random.Random) -> list[int]:
     process = fleet.postgres.process
-    with stopped([] if process is None else [process.pid, *children_of(process.pid)]):
-        yield ""
+    return [] if process is None else [process.pid, *children_of(process.pid)]
+
+
+PROCESSES: Final[dict[str, tuple[str, Way, Victims[Fleet]]]] = {
+    "worker killed": ("machines", killing, a_worker),
+    "machine killed": ("machines", killing, a_machine),
+    "all machines killed": ("machines", killing, all_machines),
+    "machine stopped": ("machines", stopping, a_machine),
+    "machine halting": ("machines", halting, a_machine),
+    "machine restarted": (
+        "machines",
+        terminating,
+        lambda fleet, rng: pids([rng.choice(fleet.served)]),
+    ),
+    "drain killed": ("drains", killing, a_drain),
+    # The other one may take its shards; this one goes on as if it had them.
+    "drain stopped": ("drains", stopping, a_drain),
+    "all drains killed": ("drains", killing, lambda fleet, _: pids(fleet.drains)),
+    "warehouse killed": ("postgres", killing, lambda fleet, rng: warehouse(fleet, rng)[:1]),
+    "warehouse stopped": ("postgres", stopping, warehouse),
+}
+for name, (part, way, victims) in PROCESSES.items():
+    fault(part, name, sudden=way is not stopping)(way(victims))
+
+
+# -- clocks ---------------------------------------------------------------------------------------
 
 
 @fault("clock")
