@@ -224,6 +224,8 @@ class Examination:
         kept = parent in ("context", _PRIVACY)
         if (kept and key.lower() in personal.PLAINTEXT_KEYS) or personal.is_plaintext(key, value):
             return "plaintext_pii", None
+        if parent == _PRIVACY and personal.is_international_phone(value):
+            return "plaintext_pii", None
         hashed = kept and key.endswith(values.HASH_SUFFIX)
         if not hashed or parent != _PRIVACY:
             self._warn_of_unknown(path)

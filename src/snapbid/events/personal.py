@@ -45,6 +45,7 @@ _EMAIL: Final = re.compile(
 _DOMAIN: Final = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}\.?")
 _ADDRESS: Final = re.compile(r"[^@\s]+@[^@\s]+")
 _PHONE: Final = re.compile(r"\+?[\d\s().\-/]{6,24}")
+_INTERNATIONAL_PHONE: Final = re.compile(r"\s*\+(?:[\s().\-/]*\d){7,15}\s*")  # as E.164, or spaced
 _MIN_PHONE_DIGITS: Final = 6
 _VERSION: Final = re.compile(r"(?:\d+\.){2,}[a-z]+|v?\d{1,2}\.\d+\.[a-z]+")  # pkg@1.0.beta
 _PICTURE: Final = re.compile(r"\d{1,2}x\b.*")  # logo@2x.png
@@ -71,6 +72,11 @@ def is_email(text: str) -> bool:
     if _VERSION.fullmatch(domain) or _PICTURE.fullmatch(domain):
         return False
     return _DOMAIN.fullmatch(domain) is not None
+
+
+def is_international_phone(value: Any) -> bool:
+    """Return whether a value is a phone number that begins with a plus sign, and nothing else."""
+    return isinstance(value, str) and _INTERNATIONAL_PHONE.fullmatch(value[:_LONGEST]) is not None
 
 
 def is_unhashed(text: str) -> bool:
