@@ -418,7 +418,7 @@ async def test_a_fault_counts_once_when_its_impression_is_reread(played: Played)
     banner = {"w": 300, "h": 250, "battr": ["x"], "mimes": [";"]}
     imps = [{"id": id, "banner": banner} for id in ("1", "2")]
     assert await two.ask("one", {"id": "a", "imp": imps}, "bb") == 204
-    assert await two.ask("two", SPOTLESS) == 204
+    assert await two.ask("two", SPOTLESS) == 200
     assert two.broken("two") == []
     assert two.broken("one") == ["imp[].banner.battr", "imp[].banner.mimes"]
 
