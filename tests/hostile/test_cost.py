@@ -97,6 +97,22 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "40,000 quotes and dashes of a seat": {"imp": imps(1), "bseat": ["\u2018\u2010" * 20_000]},
     "a category of 40,000 ligatures": {"imp": imps(1), "site": {"cat": ["\ufdfa" * 40_000]}},
     "a blocked domain of 40,000 ligatures": {"imp": imps(1), "badv": ["\ufdfa" * 40_000]},
+    # In UTF-8 and gzipped, each is of some 600 bytes.
+    "47,000 blocked domains beyond ASCII": {"imp": imps(1), "badv": ["\xe9"] * 47_000},
+    "20,000 different ones": {"imp": imps(1), "badv": [f"\xfc{n}.e" for n in range(20_000)]},
+    "800 of 100 labels": {"imp": imps(1), "badv": ["\u0130." * 100 + str(n) for n in range(800)]},
+    "23,000 that are percent-encoded": {"imp": imps(1), "badv": ["%C3%A9"] * 23_000},
+    "47,000 blocked categories beyond ASCII": {"imp": imps(1), "bcat": ["\xe9"] * 47_000},
+    "47,000 admitted ones": {"imp": imps(1), "acat": ["\xe9"] * 47_000},
+    "47,000 languages beyond ASCII": {"imp": imps(1), "wlang": ["\xe9"] * 47_000},
+    "47,000 blocked apps beyond ASCII": {"imp": imps(1), "bapp": ["\xe9"] * 47_000},
+    "47,000 seats beyond ASCII": {"imp": imps(1), "wseat": ["\xe9"] * 47_000},
+    "47,000 media types beyond ASCII": {
+        "imp": [{"id": "1", "banner": {"w": 300, "h": 250, "mimes": ["\xe9"] * 47_000}}]
+    },
+    "44,000 advertisers of deals beyond ASCII": {
+        "imp": imps(1, pmp={"deals": [{"id": "d", "wadomain": ["\xe9"] * 440}] * 100})
+    },
 }
 
 
@@ -107,7 +123,8 @@ def app(module_redis: str) -> Iterator[LocalApp]:
 
 
 def written(request: dict[str, Any]) -> bytes:
-    return json.dumps({**PLAIN, **request}, separators=(",", ":")).encode()
+    text = json.dumps({**PLAIN, **request}, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
 
 
 async def bid(app: LocalApp, body: bytes, ssp: str) -> int:

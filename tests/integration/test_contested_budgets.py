@@ -170,6 +170,32 @@ async def test_lost_first_and_won_later(ledger: Ledger, clock: Clock) -> None:
     assert (await state(ledger))[0] == 4 * PRICE, "the hold has ended, another has begun"
 
 
+async def test_each_ssp_has_its_own_hour(ledger: Ledger, clock: Clock) -> None:
+    """What another contradicts meanwhile keeps no SSP's losses from ending holds again."""
+    asking = Asking(ledger)
+
+    async def contradict(ssp: int) -> None:
+        for _ in range(3):
+            await asking.ask(ssp)
+            _, auction = asking.kept[-1]
+            for kind in (LOSS, WIN):
+                assert await ledger.settle(kind, auction, b"1", 102) == "c"
+
+    async def ends_hold(ssp: int) -> bool:
+        before = (await state(ledger))[0]
+        await asking.ask(ssp)
+        assert await ledger.settle(LOSS, asking.kept[-1][1], b"1", 102) == "c"
+        return (await state(ledger))[0] == before
+
+    await contradict(GREEDY)
+    assert not await ends_hold(GREEDY)
+    clock.now += 3_000
+    await contradict(OTHER)
+    clock.now += 601
+    assert await ends_hold(GREEDY)
+    assert not await ends_hold(OTHER)
+
+
 async def test_few_wins_after_many_losses_are_no_contradiction(ledger: Ledger) -> None:
     """One in two hundred: such is a race of two notices, now and then."""
     asking = Asking(ledger, limits(1, total=10 * BIDS * PRICE // 1000))

@@ -104,6 +104,26 @@ def test_the_seats_and_advertisers_of_a_deal_are_read_whole() -> None:
     assert bid_on(targeting("deal", "d"), {"imp": [imp]}) == []
 
 
+def test_many_blocked_domains_beyond_ascii_are_read_or_nothing_is_bid() -> None:
+    """They take 20 times as long as others, but what an SSP sends with each request is kept."""
+    snapshot = snapshot_of([campaign_of({})], {"acme": "acme"}, RATES, Geo())
+
+    def answer(badv: list[str]) -> Any:
+        body = {"id": "a", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}], "badv": badv}
+        found = search(decode(json.dumps(body).encode()), "acme", snapshot, 0, inf, inf)
+        return found.reason if isinstance(found, NoBid) else len(found.choices)
+
+    others = [f"m\xfcller{n}.example" for n in range(3_000)]
+    own = str(campaign_of({})["advertiser"])
+    assert answer(others[:300]) == 1
+    assert answer([*others[:300], own]) == Reason.NO_CAMPAIGN
+    assert answer(others) == Reason.CUT_SHORT
+    for _ in range(12):
+        last = answer(others)
+    assert last == 1
+    assert answer([*others, own]) == Reason.NO_CAMPAIGN
+
+
 def test_overlong_texts_do_not_count() -> None:
     for length, expected in ((512, ["1"]), (513, [])):
         name = "x" * (length - 8) + ".example"

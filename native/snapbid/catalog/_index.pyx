@@ -1158,14 +1158,16 @@ cdef class Query:
 
     cpdef bint impression(self, object imp, list rivals=None) except -1:
         cdef Workspace workspace = self.workspace
-        cdef bint rated = False
+        cdef bint rated = False, has_too_much
         self.imp = None
         self.stop()
         if workspace.request.reader.checked(imp, IMP) is None:
             raise TypeError("not a decoded Imp")
-        if not sb_spend(&self.allowance, IMPRESSION_STEPS):
+        has_too_much = workspace.request.terms.has_too_much()
+        if not has_too_much and not sb_spend(&self.allowance, IMPRESSION_STEPS):
             rated = workspace.impression.read(imp, rivals)
-        if self.allowance.is_over:
+            has_too_much = workspace.impression.terms.has_too_much()
+        if has_too_much or self.allowance.is_over:
             self.undecided += 1
             return False
         if not rated:

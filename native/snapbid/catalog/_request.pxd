@@ -220,6 +220,7 @@ cdef class Terms:
     cdef uint32_t ends[N_PARTS]
     cdef list kept
     cdef set noted  # restricting lists with a meaningless entry, since `forget`; or None
+    cdef int64_t foreign_left  # steps for reading non-ASCII entries, since `clear`
     cdef char *ink  # where the next text that is not part of the request is written
     cdef uint32_t ink_left
     cdef char first_ink[256]
@@ -237,6 +238,8 @@ cdef class Terms:
     cdef int push_copy(self, uint32_t space, const char *text, Py_ssize_t size, bint fold) except -1
     cdef bint push_language(self, Reader reader, uint32_t space, sb_slice tag) except -1
     cdef const char *foreign(self, object text, Py_ssize_t *size) except? NULL
+    cdef str mapped(self, str text)
+    cdef bint has_too_much(self) noexcept
     # Steps of `entries`.
     cdef bint parts(self, Reader reader, uint32_t space, sb_slice entry, str where) except -1
     cdef bint push_entry(self, Reader reader, uint32_t space, sb_slice entry,

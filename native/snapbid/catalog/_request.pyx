@@ -84,6 +84,13 @@ cdef enum:
     INK = 8192  # bytes
     ALL = 0xffffffff  # bits
     TODAY = 2  # letters of a code
+    # Reading non-ASCII entries is some 20 times as slow as reading others, so it is bounded.
+    FOREIGN_STEPS = 8192  # for a request, and for each impression: some 3 ms
+    MAPPED_STEPS = 6  # of mapping an entry, and one more for each character
+    MOST_MAPPED = 8192  # entries remembered, of at most as many characters as the next says
+    LONGEST_MAPPED = 256
+
+cdef dict mapped_before = {}  # SSPs send the same lists with each request
 
 
 @cython.no_gc  # it is part of no cycle
@@ -96,6 +103,7 @@ cdef class Terms:
     cdef int clear(self) except -1:
         """Clear all terms and parts."""
         self.count = 0
+        self.foreign_left = FOREIGN_STEPS
         memset(self.begins, 0, sizeof(self.begins))
         memset(self.ends, 0, sizeof(self.ends))
         self.kept = None
@@ -161,9 +169,30 @@ cdef class Terms:
             return self.digits(number, size)
         text = (text if PyUnicode_Check(text) else str(text)).strip().lower()
         if not text.isascii():
-            text = mapped(text)
+            text = self.mapped(text)
         self.keep(text)
         return self.encoded(text, size)
+
+    cdef str mapped(self, str text):
+        """Map a non-ASCII text as `campaigns.domains` does; "" once that took too many steps."""
+        cdef PyObject *before = PyDict_GetItem(mapped_before, text)
+        cdef str made
+        self.foreign_left -= 1
+        if before is not NULL:
+            return <str><object>before
+        self.foreign_left -= MAPPED_STEPS + len(text)
+        if self.has_too_much():
+            return ""
+        made = mapped(text)
+        if len(text) <= LONGEST_MAPPED:
+            if len(mapped_before) >= MOST_MAPPED:
+                mapped_before.clear()
+            mapped_before[text] = made
+        return made
+
+    cdef bint has_too_much(self) noexcept:
+        """Return whether there are more non-ASCII entries than may be read."""
+        return self.foreign_left < 0
 
     cdef int push_copy(self, uint32_t space, const char *text, Py_ssize_t size,
                        bint fold) except -1:
@@ -233,6 +262,9 @@ cdef class Terms:
                 continue
             elif kind == SB_IDS:  # case counts
                 if PyUnicode_Check(text):
+                    self.foreign_left -= MAPPED_STEPS + len(text)
+                    if self.has_too_much():
+                        return True
                     self.text(space, text, False)
                     text = apart(text)
                 entry.at = self.unusual(text, &folds, &size)
@@ -240,8 +272,12 @@ cdef class Terms:
             else:
                 entry.at = self.foreign(text, &size)
                 entry.size = size
+                if self.has_too_much():
+                    return True
             if kind == SB_HOSTS and memchr(entry.at, c'%', entry.size) is not NULL:
                 entry = self.unescaped(entry)
+                if self.has_too_much():
+                    return True
             any |= self.parts(reader, space, entry, where)
         return any
 
@@ -334,6 +370,7 @@ cdef class Terms:
         entry.at = self.written(entry.size)
         text = PyUnicode_DecodeUTF8(entry.at, entry.size, "replace")
         if not PyUnicode_IS_COMPACT_ASCII(text):
+            self.foreign_left -= MAPPED_STEPS
             entry.at = self.foreign(text, &size)
             entry.size = size
         return entry
@@ -643,6 +680,8 @@ cdef class RequestReading:
             if not PyUnicode_CheckExact(text) or not PyUnicode_IS_COMPACT_ASCII(text):
                 entry.at = terms.foreign(text, &size)
                 entry.size = size
+                if terms.has_too_much():
+                    return True
             any |= self.category_parts(entry, where)
         if where is BCAT:
             self.asker.unmapped |= unmapped
@@ -1170,7 +1209,7 @@ cdef class RequestReading:
                     continue
             else:
                 if PyUnicode_Check(category):
-                    category = mapped(category).upper()
+                    category = terms.mapped(category).upper()
                     terms.keep(category)
                     entry.at = terms.encoded(category, &size)
                 else:

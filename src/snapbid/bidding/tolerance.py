@@ -3,10 +3,10 @@
 It accepts what real exchanges send where the meaning is plain: strings for numbers, floats for
 integers, booleans for flags, numbers for ids, a single value for a list, several values in one
 text, and a list of one for a single value. "" and null count as absent; so do [] for a single value
-and an `ext` that is not an object. Bounds that are whole numbers may be sent as fractions. Anything
-else is rejected with the field's path. So is a number that cannot be parsed: a floor, a size or a
-privacy flag is never guessed. Enumerations are an exception: unknown text counts as absent or, in a
-list, which may be a restriction, as `UNREADABLE`.
+and an `ext` that is neither an object nor a list of one. Bounds that are whole numbers may be sent
+as fractions. Anything else is rejected with the field's path. So is a number that cannot be parsed:
+a floor, a size or a privacy flag is never guessed. Enumerations are an exception: unknown text
+counts as absent or, in a list, which may be a restriction, as `UNREADABLE`.
 
 The time is bounded: in a list of objects, only the entries that will be used are converted, and a
 body that takes more than `MAX_STEPS` steps is rejected. The number of values is estimated from the
@@ -175,7 +175,7 @@ class _Conversion:
             elif kind is int and shape.kind == "text" and not shape.many:
                 self._left -= 2
                 value = str(value)
-            elif name in _EXTS and kind is not dict:
+            elif name in _EXTS and kind is not dict and not _has_one_object(value):
                 continue
             else:
                 value = self._field(value, shape, (path, name))
@@ -249,6 +249,10 @@ class _Conversion:
         if shape.kind == "text":
             return _read_text(value, path)
         return _read_number(value, shape.kind, path)
+
+
+def _has_one_object(value: Any) -> bool:
+    return type(value) is list and len(value) == 1 and type(value[0]) is dict
 
 
 def _apart(items: list[Any]) -> Iterator[Any]:

@@ -70,15 +70,15 @@ def mapped(text: str) -> str:
     Takes linear time. Runs of more than 8 combining marks, and characters that stand for whole
     words, become `^`, since no domain has them.
     """
-    text = _EXCESSIVE.sub("^", _IGNORED.sub("", apart(text).lower()))
+    text = _EXCESSIVE.sub("^", apart(text).lower())
     return apart(unicodedata.normalize("NFKC", text).lower().replace("\u3002", "."))
 
 
 def apart(text: str) -> str:
-    """Replace non-ASCII blanks, dashes and list separators with ASCII ones."""
+    """Replace non-ASCII blanks, dashes and list separators with ASCII ones; drop the invisible."""
     if text.isascii():
         return text
-    return _BETWEEN.sub(",", _DASH.sub("-", _BLANK.sub(" ", text)))
+    return _BETWEEN.sub(",", _DASH.sub("-", _BLANK.sub(" ", _IGNORED.sub("", text))))
 
 
 @lru_cache(_CACHED)

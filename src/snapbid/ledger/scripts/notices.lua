@@ -35,24 +35,31 @@ end
 -- A loss ends a hold and frees the money, unless the SSP often contradicts its losses: if wins follow at
 -- least three losses, and more than one in a hundred, its holds end only by time, until an hour after the
 -- last such win in this shard.
---   {sbN}:contradicted      SSP -> losses of held bids since the first such win, and the number of such wins
-local CONTRADICTED_FOR_S, LEAST_CONTRADICTED, MOST_SHARE = '3600', 3, 0.01
+--   {sbN}:contradicted      SSP -> losses of held bids since the first such win, the number of such wins,
+--                           and until when they count (hold clock, s)
+local CONTRADICTED_FOR_S, LEAST_CONTRADICTED, MOST_SHARE = 3600, 3, 0.01
 local function contradictions(ssp)
-  local losses, wins = (redis.call('HGET', base .. 'contradicted', ssp) or '0 0'):match('^(%d+) (%d+)$')
-  return tonumber(losses), tonumber(wins)
+  local kept = redis.call('HGET', base .. 'contradicted', ssp) or ''
+  local losses, wins, ends = kept:match('^(%d+) (%d+) (%d+)$')
+  if not ends or tonumber(ends) * 1000 < hold_clock() then
+    return 0, 0
+  end
+  return tonumber(losses), tonumber(wins), ends
 end
 
 local function note_contradiction(record) -- which is won after it was lost
   local losses, wins = contradictions(record.ssp)
-  redis.call('HSET', base .. 'contradicted', record.ssp, losses .. ' ' .. wins + 1)
-  redis.call('EXPIRE', base .. 'contradicted', CONTRADICTED_FOR_S)
+  local ends = math.floor(hold_clock() / 1000) + CONTRADICTED_FOR_S
+  redis.call('HSET', base .. 'contradicted', record.ssp,
+    string.format('%d %d %d', losses, wins + 1, ends))
+  redis.call('EXPIRE', base .. 'contradicted', string.format('%d', CONTRADICTED_FOR_S))
 end
 
 local function is_contradicted(ssp)
-  local losses, wins = contradictions(ssp)
+  local losses, wins, ends = contradictions(ssp)
   if wins > 0 then
     losses = losses + 1
-    redis.call('HSET', base .. 'contradicted', ssp, losses .. ' ' .. wins)
+    redis.call('HSET', base .. 'contradicted', ssp, losses .. ' ' .. wins .. ' ' .. ends)
   end
   return wins >= LEAST_CONTRADICTED and wins > MOST_SHARE * (losses + wins)
 end
