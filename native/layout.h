@@ -194,25 +194,41 @@ static inline uint64_t sb_fold(uint64_t word) {
     return word | (from_a & ~behind_z & 0x8080808080808080ULL) >> 2;
 }
 
+/* A key of less than eight bytes as a word, which has each of them. */
+static inline uint64_t sb_short(const unsigned char *at, size_t size) {
+    if (size >= 4) return sb_load(at, 4) | sb_load(at + size - 4, 4) << 32;
+    if (size == 0) return 0;
+    return (uint64_t)at[0] | (uint64_t)at[size / 2] << 8 | (uint64_t)at[size - 1] << 16;
+}
+
+/* The steps of a hash: its words in order, of which the last may overlap with the one before. */
+static inline uint64_t sb_hash_first(uint64_t seed, size_t size) {
+    return (seed + 1) * 0x9e3779b97f4a7c15ULL ^ size;
+}
+static inline uint64_t sb_hash_next(uint64_t hash, uint64_t word) {
+    return sb_mix(hash ^ word, 0xa0761d6478bd642fULL);
+}
+static inline uint64_t sb_hash_last(uint64_t hash, uint64_t word) {
+    return sb_mix(sb_mix(hash ^ word, 0xe7037ed1a0b428dbULL) ^ 0x8ebc6af09c88c6e3ULL,
+                  0x589965cc75374cc3ULL);
+}
+
 /* A multiply-fold hash of a key; with `fold`, of its ASCII in lower case. `seed` distinguishes the
  * spaces. It is no secret: only keys of our own campaigns are stored, so a request cannot lengthen
  * a probe. */
 static inline uint64_t sb_hash_of(uint64_t seed, const void *key, size_t size, int fold) {
-    const unsigned char *at = (const unsigned char *)key, *end = at + size;
-    uint64_t word = 0, hash = (seed + 1) * 0x9e3779b97f4a7c15ULL ^ size;
+    const unsigned char *at = (const unsigned char *)key, *last = at + size - 8;
+    uint64_t word, hash = sb_hash_first(seed, size);
     if (size >= 8) {
-        for (; end - at > 8; at += 8) {
+        for (; at < last; at += 8) {
             word = sb_load(at, 8);
-            hash = sb_mix(hash ^ (fold ? sb_fold(word) : word), 0xa0761d6478bd642fULL);
+            hash = sb_hash_next(hash, fold ? sb_fold(word) : word);
         }
-        word = sb_load(end - 8, 8);
-    } else if (size >= 4) {
-        word = sb_load(at, 4) | sb_load(end - 4, 4) << 32;
-    } else if (size) {
-        word = (uint64_t)at[0] | (uint64_t)at[size / 2] << 8 | (uint64_t)at[size - 1] << 16;
+        word = sb_load(last, 8);
+    } else {
+        word = sb_short(at, size);
     }
-    hash = sb_mix(hash ^ (fold ? sb_fold(word) : word), 0xe7037ed1a0b428dbULL);
-    return sb_mix(hash ^ 0x8ebc6af09c88c6e3ULL, 0x589965cc75374cc3ULL);
+    return sb_hash_last(hash, fold ? sb_fold(word) : word);
 }
 
 static inline uint64_t sb_hash(uint64_t seed, const void *key, size_t size) {

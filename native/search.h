@@ -22,15 +22,21 @@ typedef struct {
     uint8_t space, form;
 } sb_term;
 
-/* Both write the term in place: copying what was just written in smaller pieces would stall until
+/* All write the term in place: copying what was just written in smaller pieces would stall until
  * all of them are stored. */
-static inline void sb_text_term(sb_term *term, uint32_t space, const char *text, size_t size,
-                                int fold) {
-    term->hash = fold ? sb_hash_of(space, text, size, 1) : sb_hash(space, text, size);
+static inline void sb_hashed_term(sb_term *term, uint64_t hash, uint32_t space, const char *text,
+                                  size_t size, int fold) {
+    term->hash = hash;
     term->text = text;
     term->size = size;
     term->space = space;
     term->form = fold ? SB_FOLDED : SB_TEXT;
+}
+
+static inline void sb_text_term(sb_term *term, uint32_t space, const char *text, size_t size,
+                                int fold) {
+    uint64_t hash = fold ? sb_hash_of(space, text, size, 1) : sb_hash(space, text, size);
+    sb_hashed_term(term, hash, space, text, size, fold);
 }
 
 static inline void sb_number_term(sb_term *term, uint32_t space, uint64_t number) {

@@ -3,7 +3,7 @@
 #ifndef SNAPBID_SPELLING_H
 #define SNAPBID_SPELLING_H
 
-#include "layout.h"
+#include "search.h"
 
 enum sb_kind { SB_IDS, SB_HOSTS, SB_TYPES }; /* of entries */
 
@@ -17,20 +17,19 @@ static inline uint64_t sb_from_to(uint64_t word, uint64_t first, uint64_t last) 
     return (SB_EACH(0x80 + last) - word) & (word + SB_EACH(0x80 - first));
 }
 
+/* Marks the characters of an id or a type that require closer parsing. */
 static inline uint64_t sb_marks(uint64_t word, enum sb_kind kind) {
     uint64_t marks = sb_below(word, '-');
-    if (kind == SB_HOSTS)
-        marks |= sb_from_to(word, '/', '/') | sb_from_to(word, ':', '@') | sb_from_to(word, '[', '`')
-            | (word + SB_EACH(0x80 - '{'));
-    else if (kind == SB_TYPES)
+    if (kind == SB_TYPES)
         marks |= sb_from_to(word, ';', ';');
     else
         marks |= sb_from_to(word, ';', '>') | (word + SB_EACH(0x80 - '{'));
     return marks & SB_EACH(0x80);
 }
 
-/* Whether non-empty ASCII has none of the characters that require closer parsing. */
-static inline int sb_has_no_marks(const char *text, size_t size, enum sb_kind kind) {
+/* Whether non-empty ASCII, an id or a type, has none of the characters that require closer
+ * parsing. */
+static inline int sb_is_plain(const char *text, size_t size, enum sb_kind kind) {
     const unsigned char *at = (const unsigned char *)text, *last = at + size - 8;
     uint64_t marks = 0, word = 0;
     if (size >= 8) {
@@ -50,9 +49,34 @@ static inline int sb_has_www(const char *text, size_t size) {
         && memchr(text + 4, '.', size - 4) != NULL;
 }
 
-static inline int sb_is_plain(const char *text, size_t size, enum sb_kind kind) {
-    if (!sb_has_no_marks(text, size, kind)) return 0;
-    return kind != SB_HOSTS || (text[0] != '.' && text[size - 1] != '.' && !sb_has_www(text, size));
+/* Marks the characters of a host that require closer parsing; an underscore, which is rare, too. */
+static inline uint64_t sb_host_marks(uint64_t word) {
+    uint64_t folded = word | SB_EACH(0x20); /* '@' is '`' then, and '[' to '_' are behind 'z' */
+    return (SB_EACH(0x80 + ',') - word) | sb_from_to(folded, '/', '/')
+        | sb_from_to(folded, ':', '`') | (folded + SB_EACH(0x80 - '{'));
+}
+
+/* Writes the term of an ASCII text if it is a host in standard form, and returns whether it is;
+ * otherwise the term is undefined. Lists of hosts are a request's longest, so one pass does both.
+ * Of unmarked characters only capitals lack the bit 0x20: setting it puts them into lower case. */
+static inline int sb_plain_host(sb_term *term, uint32_t space, const char *text, size_t size) {
+    const unsigned char *at = (const unsigned char *)text, *last = at + size - 8;
+    uint64_t word, marks = 0, hash = sb_hash_first(space, size);
+    if (size < 4) return 0;
+    if (size >= 8) {
+        for (; at < last; at += 8) {
+            word = sb_load(at, 8);
+            marks |= sb_host_marks(word);
+            hash = sb_hash_next(hash, word | SB_EACH(0x20));
+        }
+        word = sb_load(last, 8);
+    } else {
+        word = sb_short(at, size);
+    }
+    marks |= sb_host_marks(word);
+    sb_hashed_term(term, sb_hash_last(hash, word | SB_EACH(0x20)), space, text, size, 1);
+    return (marks & SB_EACH(0x80)) == 0 && text[0] != '.' && text[size - 1] != '.'
+        && !sb_has_www(text, size);
 }
 
 typedef struct { const char *at; size_t size; } sb_slice; /* of a text */

@@ -1,5 +1,9 @@
 """spelling.h for Cython. Only declarations: nothing is imported at run time."""
 
+from libc.stdint cimport uint32_t
+
+from search cimport sb_term
+
 cdef extern from "spelling.h" nogil:
     enum: SB_COMMAS, SB_PASTED, SB_CATEGORIES
     enum: SB_IDS, SB_HOSTS, SB_TYPES, SB_MAX_FIRST, SB_MAX_SECOND, SB_FIRST_SIZE
@@ -7,6 +11,7 @@ cdef extern from "spelling.h" nogil:
         const char *at
         size_t size
     bint sb_is_plain(const char *text, size_t size, int kind)
+    bint sb_plain_host(sb_term *term, uint32_t space, const char *text, size_t size)
     bint sb_has_www(const char *text, size_t size)
     sb_slice sb_trimmed(const char *at, const char *end)
     sb_slice sb_next_part(const char **at, const char *end, int separators)

@@ -93,6 +93,18 @@ cdef enum:
 cdef dict mapped_before = {}  # SSPs send the same lists with each request
 
 
+cdef inline bint push_plain_host(Terms terms, sb_slice entry) except -1:
+    """Add a term for a host in standard form, if a campaign could have it; return whether the ASCII
+    entry is one."""
+    cdef sb_term *term = terms.push()
+    cdef bint is_plain = sb_plain_host(term, SB_AD_DOMAIN, entry.at, entry.size)
+    if is_plain and entry.size <= SB_KEY_MAX:
+        sb_expect(terms.head, term.hash)
+    else:
+        terms.count -= 1
+    return is_plain
+
+
 @cython.no_gc  # it is part of no cycle
 @cython.final
 cdef class Terms:
@@ -253,7 +265,11 @@ cdef class Terms:
                 entry.size = PyUnicode_GET_LENGTH(text)
                 if entry.size == 0:
                     continue
-                if space != SB_AD_LANGUAGE and sb_is_plain(entry.at, entry.size, kind):
+                if kind == SB_HOSTS:
+                    if push_plain_host(self, entry):
+                        any = True
+                        continue
+                elif space != SB_AD_LANGUAGE and sb_is_plain(entry.at, entry.size, kind):
                     any = True
                     if entry.size <= SB_KEY_MAX:
                         self.push_text(space, entry.at, entry.size, fold)
