@@ -106,11 +106,12 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class _Shape(Struct, frozen=True):
-    """The shape of a field: the kind of its values, and whether it is a list."""
+    """The shape of a field: the kind of its values, and whether it is a list, or may be either."""
 
     kind: str  # "text", "integer", "enumeration", "flag", "number", "struct", "any"
     struct: type[Struct] | None = None
     many: bool = False
+    either: bool = False
     plain: frozenset[type] = frozenset()  # types of single values that need no conversion
     plain_items: frozenset[type] = frozenset()  # the same in a list
 
@@ -129,13 +130,15 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
     else:
         kinds = [annotation]
     kinds = [kind for kind in kinds if not isinstance(kind, msgspec.inspect.NoneType)]
-    first = next((kind for kind in kinds if isinstance(kind, msgspec.inspect.ListType)), kinds[0])
+    for kind in kinds:
+        if isinstance(kind, msgspec.inspect.ListType):
+            shape = _shape(kind.item_type, many=True)
+            return msgspec.structs.replace(shape, either=len(kinds) > 1)
+    first = kinds[0]
     if isinstance(first, msgspec.inspect.AnyType):
         return _Shape("any", many=many)
     if isinstance(first, msgspec.inspect.Metadata):
         return _Shape("enumeration", many=many, plain=frozenset({int}))
-    if isinstance(first, msgspec.inspect.ListType):
-        return _shape(first.item_type, many=True)
     if isinstance(first, msgspec.inspect.StructType):
         return _Shape("struct", first.cls, many)
     types = {type(kind) for kind in kinds}
@@ -192,7 +195,7 @@ class _Conversion:
         self._count(_CONVERTED, path)
         if _is_null(value) and (shape.many or shape.kind != "text"):
             return None
-        if not shape.many:
+        if not shape.many or (shape.either and not isinstance(value, list)):
             return self._single(value, shape, path)
         if isinstance(value, dict) and shape.kind != "struct":
             raise BadRequest(f"{path_text(path)}: expected a list, found an object")
