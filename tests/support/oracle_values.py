@@ -15,6 +15,7 @@ MOST_ENTRIES = 1000
 MOST_BYTES = 512
 # What stands between the names of a pasted list.
 PASTED = re.compile(r"""[\s,;|"'<>\u2022\u2039\u203a\xab\xbb\u201c-\u201e]+""")
+INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # within names, as some editors leave it
 # What is above every price, and how infinity is written.
 BEYOND = Fraction(10**40)
 INFINITE = ("inf", "+inf", "infinity", "+infinity")
@@ -164,7 +165,7 @@ def ids(value: Any) -> set[str]:
     """Read an array of ids that limits. What separates them may also be a part of an id."""
     whole = items(value) if isinstance(value, list) else []
     names = {*entries(value), *(name for item in whole if (name := str(text(item))).strip(" ,"))}
-    return names | {part for name in names for part in pasted(name)}
+    return names | {part for name in names for part in pasted(INVISIBLE.sub("", name))}
 
 
 def domains(value: Any, *, blocks: bool = False) -> set[str]:
@@ -224,7 +225,8 @@ def part(parent: Document | None, *names: str) -> Document:
     for name in names:
         value = (parent or {}).get(name)
         # What stands in an `ext` is every exchange's own.
-        parent = None if name == "ext" and not isinstance(value, dict) else members(value)
+        is_own = name == "ext" and not isinstance(single(value), dict)
+        parent = None if is_own else members(value)
     return parent or {}
 
 
