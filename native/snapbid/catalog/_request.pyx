@@ -279,8 +279,6 @@ cdef class Terms:
             elif kind == SB_IDS:  # case counts
                 if PyUnicode_Check(text):
                     self.foreign_left -= MAPPED_STEPS + len(text)
-                    if self.has_too_much():
-                        return True
                     self.text(space, text, False)
                     text = apart(text)
                 entry.at = self.unusual(text, &folds, &size)
@@ -288,12 +286,10 @@ cdef class Terms:
             else:
                 entry.at = self.foreign(text, &size)
                 entry.size = size
-                if self.has_too_much():
-                    return True
             if kind == SB_HOSTS and memchr(entry.at, c'%', entry.size) is not NULL:
                 entry = self.unescaped(entry)
-                if self.has_too_much():
-                    return True
+            if self.has_too_much():
+                return True
             any |= self.parts(reader, space, entry, where)
         return any
 

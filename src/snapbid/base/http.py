@@ -387,6 +387,12 @@ def accepts_gzip(header: bytes) -> bool:
     return GZIP in _weights(header)
 
 
+def not_modified(headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
+    """Build the answer to a client that has the current representation."""
+    start = {"type": "http.response.start", "status": 304, "headers": [*headers]}
+    return Answer(start, NO_BODY)
+
+
 def has_current(headers: HeaderList, tag: bytes) -> bool:
     """Whether a client has the representation of this ETag (`If-None-Match`; RFC 9110, 13.1.2)."""
     given = b",".join(value for name, value in headers if name == b"if-none-match")

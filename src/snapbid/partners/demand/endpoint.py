@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 
 from snapbid.base.errors import Problem, Unavailable
-from snapbid.base.http import JSON, NO_BODY, Answer, Receive, Scope, answer, has_current
+from snapbid.base.http import JSON, Answer, Receive, Scope, answer, has_current, not_modified
 from snapbid.report.endpoint import ssp_of
 from snapbid.report.gate import Admitted, TokenGate
 from snapbid.warehouse import demand
@@ -56,6 +56,5 @@ class DemandEndpoint:
         tag = b'"%b"' % signal.etag.encode()
         fields = ((b"etag", tag), (b"cache-control", b"private, max-age=%d" % MAX_AGE_S))
         if has_current(scope["headers"], tag):
-            start = {"type": "http.response.start", "status": 304, "headers": [*fields]}
-            return Answer(start, NO_BODY)
+            return not_modified(fields)
         return answer(200, signal.rules, JSON, fields)

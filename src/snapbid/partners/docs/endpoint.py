@@ -25,6 +25,7 @@ from snapbid.base.http import (
     accepts_gzip,
     answer,
     has_current,
+    not_modified,
     refused,
 )
 from snapbid.base.settings import Settings
@@ -107,8 +108,7 @@ class DescriptionPage:
         tag = f'"{body.tag}{"z" if compress else "p"}"'.encode()
         own: Headers = ((b"etag", tag), *_COMMON, *self._headers)
         if has_current(scope["headers"], tag):
-            start = {"type": "http.response.start", "status": 304, "headers": [*own]}
-            return Answer(start, NO_BODY)
+            return not_modified(own)
         if compress:
             own = ((b"content-encoding", b"gzip"), *own)
             text = body.gzipped
