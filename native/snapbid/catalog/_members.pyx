@@ -9,6 +9,8 @@ entry of the overlay replaces the base's entry for the same member and number.
 """
 
 cimport cython
+from cpython.buffer cimport PyBuffer_IsContiguous
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcpy
 
@@ -49,13 +51,23 @@ cdef inline uint32_t bits_of(uint64_t count) noexcept:
     return bits
 
 
-def starts_of(const unsigned char[::1] entries not None):
-    cdef uint64_t count = entries.shape[0] // ENTRY, i, member, before = 0
+cdef const unsigned char *bytes_of(object view, uint64_t *size) except? NULL:
+    """Return the bytes of a memoryview."""
+    if not PyBuffer_IsContiguous(PyMemoryView_GET_BUFFER(view), b"C"):
+        raise ValueError("the bytes of members are not contiguous")
+    size[0] = PyMemoryView_GET_BUFFER(view).len
+    return <const unsigned char *>PyMemoryView_GET_BUFFER(view).buf
+
+
+def starts_of(object entries):
+    cdef object view = memoryview(entries)
+    cdef uint64_t size = 0
+    cdef const unsigned char *entry = bytes_of(view, &size)
+    cdef uint64_t count = size // ENTRY, i, member, before = 0
     cdef uint32_t bits = bits_of(count), shift = 64 - bits, prefix = 0, number, last = 0
     cdef bytearray made = bytearray(4 * ((<size_t>1 << bits) + 1))
     cdef uint32_t *starts = <uint32_t *><char *>made
-    cdef const unsigned char *entry = &entries[0] if count else NULL
-    if entries.shape[0] % ENTRY or count >= UINT32_MAX:
+    if size % ENTRY or count >= UINT32_MAX:
         raise ValueError("not a valid section of members")
     for i in range(count):
         member = member_at(entry)
@@ -73,12 +85,14 @@ def starts_of(const unsigned char[::1] entries not None):
     return made
 
 
-cdef int open_section(Section *section, const unsigned char[::1] data, uint64_t count) except -1:
+cdef int open_section(Section *section, object view, uint64_t count) except -1:
+    cdef uint64_t size = 0
+    cdef const unsigned char *data = bytes_of(view, &size)
     cdef uint32_t bits = bits_of(count)
-    if <uint64_t>data.shape[0] != count * ENTRY + 4 * ((<uint64_t>1 << bits) + 1):
+    if size != count * ENTRY + 4 * ((<uint64_t>1 << bits) + 1):
         raise ValueError("not a valid section of members")
-    section.entries = &data[0]
-    section.starts = <const uint32_t *>(&data[0] + count * ENTRY)
+    section.entries = data
+    section.starts = <const uint32_t *>(data + count * ENTRY)
     section.count = count
     section.shift = 64 - bits
     if section.starts[<size_t>1 << bits] != count:
@@ -89,15 +103,15 @@ cdef int open_section(Section *section, const unsigned char[::1] data, uint64_t 
 @cython.final
 cdef class Members:
     def __cinit__(self, bytes key not None, dict audiences not None, dict products not None,
-                  const unsigned char[::1] over not None, uint64_t n_over,
-                  const unsigned char[::1] base=None, uint64_t n_base=0):
+                  object over, uint64_t n_over, object base=None, uint64_t n_base=0):
         if len(key) != 16:
             raise ValueError("a key must have 16 bytes")
-        self.sources = over, base
+        self.over_bytes = memoryview(over)
+        self.base_bytes = memoryview(b"" if base is None else base)
         self.key, self.audiences, self.products = key, audiences, products
-        open_section(&self.over, over, n_over)
+        open_section(&self.over, self.over_bytes, n_over)
         if base is not None:
-            open_section(&self.base, base, n_base)
+            open_section(&self.base, self.base_bytes, n_base)
 
     def __len__(self):
         return self.base.count + self.over.count
