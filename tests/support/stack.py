@@ -43,7 +43,7 @@ class Databases:
     def fresh(self) -> Iterator[str]:
         """The DSN of a new database, dropped afterwards with its copies, even if in use."""
         name = f"test_{next(self._numbers)}"
-        self._run(f'CREATE DATABASE "{name}" TEMPLATE "{DATABASE}"')
+        self._run(f'CREATE DATABASE "{name}" TEMPLATE "{DATABASE}" STRATEGY file_copy')
         try:
             yield self._server.dsn_of(name)
         finally:

@@ -76,7 +76,10 @@ def _logs(call: ast.Call) -> bool:
 
 
 def log_lines(path: Path) -> list[ast.Call]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    source = path.read_text(encoding="utf-8")
+    if not re.search(r"\b(logger|repeated)\.", source):
+        return []  # parsing takes long
+    tree = ast.parse(source)
     return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _logs(node)]
 
 
