@@ -33,6 +33,8 @@ CC ?= cc
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
+# Most modules are never imported, and Python compiles those that are.
+export PIP_NO_COMPILE := 1
 BUILD := $(PY) setup.py --quiet build_ext --inplace
 FRAME := pyproject.toml setup.py
 NATIVE := $(wildcard native/*.pxd native/*.h) $(shell find native/snapbid -type f)
