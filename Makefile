@@ -9,15 +9,16 @@
 #               CHECKOUTS="rust-rtb-bidder=PATH aws-bidder=PATH"
 # make soak    breaks everything under load for MINUTES=10; SEED=7:2 begins with that scenario;
 #              FLEET=1: two machines on a Redis Cluster of three primaries and three replicas;
-#              FAULTS="cut off,killed": faults with these names; MUTATION=WAIT: without a mechanism
+#              FAULTS="cut off,killed": faults with these names; MUTATION=WAIT: with that kept defect
 # make simulate   RUNS=50 of the simulator from SEED=1, STEPS=400 each, in as many PROCESSES as there
-#                 are processors; SCRIPT=file plays one again
+#                 are processors; SCRIPT=file plays one again; FAULTS and MUTATION as above
 # make fuzz     coverage-guided fuzzing of every decoder for MINUTES=2 in all; TARGET=bid: of one
 #               TARGET=cost: looks for the bid request that takes the most processor time
 #               INPUTS=10000000: under the sanitizers, several times as fast without coverage
 # make sanitize   the extensions' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make mutants   the kept defects of tests/mutants, which tests must notice; ROOMS="ledger report": of
-#                these rooms; DRAW=10: as many, drawn by the date (or by DATE=2026-11-27)
+#                these rooms; DRAW=10: as many, drawn by the date (or by DATE=2026-11-27);
+#                SOAK=1: those that a fleet in the soak must notice
 # make exchange PREBID_SERVER=checkout   Prebid Server (Go) trades with `snapbid up`; RECORD=1 keeps it
 # make wheel   dist/: source distribution and wheel, built twice in different places and compared byte for
 #              byte, a bill of materials, and checksums
@@ -114,19 +115,21 @@ bench: $(VENV)/.dev $(VENV)/.bench build
 market: $(VENV)/.dev $(VENV)/.bench build
 	$(PY) -m bench.market $(BIDDERS) $(if $(QUICK),--quick) $(addprefix --checkout ,$(CHECKOUTS))
 
+MUTATED = $(if $(MUTATION),-m support.mutants --in "$(MUTATION)")
+
 soak: $(VENV)/.dev build
-	PYTHONPATH=tests $(PY) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(FLEET),--fleet) \
-	$(if $(FAULTS),--faults "$(FAULTS)") $(if $(MUTATION),--mutation "$(MUTATION)")
+	PYTHONPATH=tests $(PY) $(MUTATED) -m support.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(FLEET),--fleet) \
+	$(if $(FAULTS),--faults "$(FAULTS)")
 
 simulate: $(VENV)/.dev build
-	PYTHONPATH=tests $(PY) -m support.simulator $(if $(SEED),--seed $(SEED)) \
+	PYTHONPATH=tests $(PY) $(MUTATED) -m support.simulator $(if $(SEED),--seed $(SEED)) \
 	$(if $(RUNS),--runs $(RUNS)) $(if $(STEPS),--steps $(STEPS)) \
-	$(if $(SCRIPT),--script $(SCRIPT)) $(if $(MUTATION),--mutation "$(MUTATION)") \
+	$(if $(SCRIPT),--script $(SCRIPT)) \
 	$(if $(FAULTS),--faults "$(FAULTS)") $(if $(PROCESSES),--processes $(PROCESSES)) \
 	$(if $(SHARDS),--shards $(SHARDS))
 
 mutants: $(VENV)/.dev build
-	PYTHONPATH=tests $(PY) -m support.mutants $(if $(DRAW),--draw $(DRAW)) $(if $(DATE),--date $(DATE)) $(ROOMS)
+	PYTHONPATH=tests $(PY) -m support.mutants $(if $(SOAK),--soak) $(if $(DRAW),--draw $(DRAW)) $(if $(DATE),--date $(DATE)) $(ROOMS)
 
 # With INPUTS, under the sanitizers and without instrumented code: as many as that, in all.
 fuzz: $(VENV)/.dev $(VENV)/.fuzz build $(if $(INPUTS),sanitized)

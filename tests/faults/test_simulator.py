@@ -3,14 +3,12 @@
 `make simulate` goes on from there; see tests/support/simulator.
 """
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.simulator.faults import OF_CLUSTERS, draft
-from support.simulator.mutations import MUTATIONS
 from support.simulator.run import play
 from support.simulator.script import Script
 from support.simulator.servers import Servers, started
@@ -18,14 +16,8 @@ from support.simulator.servers import Servers, started
 STEPS = 120
 QUIET = range(1, 3)
 SEEDS = range(1, 7)
-TRIES = 5
 SEEDS_OF_CLUSTERS = range(1, 4)
 FOUND = sorted((Path(__file__).parent / "simulated").glob("*.txt"))  # each found something once
-PUT_BACK = {
-    defect: path
-    for path in FOUND
-    for defect in re.findall("^# put back: (.+)$", path.read_text(), re.MULTILINE)
-}
 
 
 def first(seeds: range) -> list[Any]:
@@ -91,16 +83,3 @@ def test_known_failures_stay_fixed(servers: Servers, path: Path) -> None:
     result = play(servers, Script.parse(path.read_text()))
     assert not result.differences
     assert result.counts["200"] > 0
-
-
-def test_every_mutation_has_a_script() -> None:
-    assert sorted(PUT_BACK) == sorted(MUTATIONS)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", PUT_BACK)
-def test_mutations_are_found(servers: Servers, name: str) -> None:
-    """In one of some tries: in which order Redis names counters is its own."""
-    script = Script.parse(PUT_BACK[name].read_text())
-    with MUTATIONS[name]():
-        assert any(play(servers, script).differences for _ in range(TRIES))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from support.soak import stage
-from support.soak.mutations import MUTATIONS, SOURCE
 from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
 from support.soak.scenario import HANDS, Seed, run, steps
 
@@ -33,13 +32,6 @@ def test_a_deck_has_every_fault_once(of: Faults[Any]) -> None:
         hands = [steps(Seed(deck, hand), of) for hand in range(HANDS)]
         dealt = [name for hand in hands for step in hand for name in step.faults]
         assert sorted(dealt) == sorted(of.named)
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_mutations_apply(name: str) -> None:
-    for edit in MUTATIONS[name]:
-        source = (SOURCE / edit.file).read_text("utf-8")
-        assert edit.applied(source) != source
 
 
 def test_seeds_follow_each_other() -> None:

@@ -31,6 +31,5 @@ player.py     plays a script on a stage and compares the books
 run.py        one run of it, and what came of that
 shrink.py     drops steps while a script still fails
 crew.py       processes that share the runs
-mutations.py  defects to put back, to see whether the simulator would notice
 __main__.py   `make simulate`
 """

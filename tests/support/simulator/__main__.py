@@ -1,7 +1,7 @@
 """`make simulate SEED=1 RUNS=100 STEPS=400`: run after run, and a table at the end.
 
 A seed that fails is printed with what differs and a short script that does the same; a SCRIPT, such
-a one in a file, is played again. MUTATION=name puts a defect back, see mutations.py.
+a one in a file, is played again.
 """
 
 import argparse
@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from support.simulator.crew import shared
 from support.simulator.faults import FAULTS, OF_CLUSTERS, draft
-from support.simulator.mutations import MUTATIONS
 from support.simulator.run import Result, play
 from support.simulator.script import Script
 from support.simulator.servers import Servers
@@ -91,7 +90,6 @@ def main() -> int:
     parser.add_argument("--faults", type=_faults, help="a,b: these alone")
     parser.add_argument("--shards", type=int, default=0, help="of the ledger, 0: as drawn")
     parser.add_argument("--script", type=Path, help="play this file")
-    parser.add_argument("--mutation", choices=sorted(MUTATIONS))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="side by side")
     args = parser.parse_args()
     began, totals, played, failed = time.monotonic(), Counter[str](), 0, 0
@@ -103,23 +101,19 @@ def main() -> int:
     )
     processes = 1 if args.script else min(args.processes, args.runs or args.processes)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as at an interrupt
-    with contextlib.ExitStack() as stack:
-        if args.mutation:
-            stack.enter_context(MUTATIONS[args.mutation]())
-        runs = shared(partial(run, args.shrink), todo, processes)
-        stack.enter_context(contextlib.closing(runs))
-        with contextlib.suppress(KeyboardInterrupt):
-            for result in runs:
-                played += 1
-                totals.update(result.counts)
-                cpu_s += result.cpu_s
-                virtual_s += result.virtual_s
-                if result.text:
-                    failed += 1
-                    print(result.text, flush=True)
-                    if failed >= args.failures:
-                        break
-        real_s = time.monotonic() - began
+    runs = shared(partial(run, args.shrink), todo, processes)
+    with contextlib.closing(runs), contextlib.suppress(KeyboardInterrupt):
+        for result in runs:
+            played += 1
+            totals.update(result.counts)
+            cpu_s += result.cpu_s
+            virtual_s += result.virtual_s
+            if result.text:
+                failed += 1
+                print(result.text, flush=True)
+                if failed >= args.failures:
+                    break
+    real_s = time.monotonic() - began
     print(f"runs               {played}, {failed} of which differ, in {processes} processes")
     for name, number in totals.items():
         print(f"{name:<19}{number}, {number / real_s:.0f} a second")

@@ -5,7 +5,6 @@ registry.py  the faults by name: context managers that break something and repai
 faults.py    faults of processes, stores and the clock; wires.py  of the connections
 fleet.py     two machines on a Redis Cluster; fleet_faults.py, fleet_partitions.py  its faults
 network.py   a network of its own, in which addresses are kept apart
-mutations.py mechanisms taken out of a fleet's programs
 traffic.py   bids, notices, events, reports and campaign changes, with accounts of all of it
 scenario.py  a seeded hand of faults, and running it until the accounts balance
 tally.py     the results of many scenarios

@@ -1,6 +1,6 @@
 """`make soak MINUTES=60 SEED=7:2 FLEET=1`: scenario after scenario, and a table at the end.
 
-FAULTS=A,B: only those with one of these in their names; MUTATION=NAME: a fleet lacks a mechanism.
+FAULTS=A,B: only those with one of these in their names.
 """
 
 import argparse
@@ -12,16 +12,14 @@ import traceback
 from pathlib import Path
 
 from support.soak import network, stage
-from support.soak.mutations import MUTATIONS
 from support.soak.scenario import Seed, run
 from support.soak.tally import Tally
 
 
 def attempt(seed: Seed, made: Path, options: argparse.Namespace) -> Tally:
     """The result of a scenario; one that could not be finished counts as a difference."""
-    several, named, mutation = options.fleet, options.faults, options.mutation
     try:
-        return run(seed, made, several=several, named=named, mutation=mutation)
+        return run(seed, made, several=options.fleet, named=options.faults)
     except Exception as error:
         traceback.print_exc()
         return Tally(scenarios=1, differences=[f"{seed}: the soak failed: {error!r}"])
@@ -39,7 +37,6 @@ def main() -> int:
     )
     parser.add_argument("--fleet", action="store_true", help="two machines on a Redis Cluster")
     parser.add_argument("--faults", default="", help="texts in the names of those to play: A,B")
-    parser.add_argument("--mutation", choices=MUTATIONS, default="", help="what a fleet is to lack")
     options = parser.parse_args()
     if options.fleet:
         network.enter()

@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from unittest.mock import patch
@@ -19,7 +19,6 @@ from snapbid.embedded import Home, Postgres
 from snapbid.warehouse.migrate import migrate
 from support import books, sending
 from support.cluster import Cluster, Server
-from support.machine import NOTHING
 from support.preload import joined
 from support.program_clock import ProgramClock
 from support.proxy import FaultProxy
@@ -98,13 +97,8 @@ class Fleet(Stage):
 
 
 @contextlib.contextmanager
-def opened(
-    made: Path, *campaigns: tuple[str, str], more: Mapping[str, str] = NOTHING
-) -> Iterator[Fleet]:
-    """A serving fleet on a copy of the template's PostgreSQL, with additional campaigns.
-
-    `more` is for the environment of its programs.
-    """
+def opened(made: Path, *campaigns: tuple[str, str]) -> Iterator[Fleet]:
+    """A serving fleet on a copy of the template's PostgreSQL, with additional campaigns."""
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="snapbid-fleet-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -143,7 +137,6 @@ def opened(
                 "SNAPBID_HOLD_S": str(HOLD_S),
                 "SNAPBID_AUCTION_LOG": str(folder / name / "auctions"),
                 "SNAPBID_AUCTION_LOG_S": "2",
-                **more,
             }
             for host, programs, links, command in zip(
                 hosts,

@@ -31,7 +31,6 @@ from support.soak import (  # noqa: F401 - they register themselves
     wires,
 )
 from support.soak import stage as stages
-from support.soak.mutations import mutated
 from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
 from support.soak.stage import Capped, Stage
 from support.soak.tally import Recovery, Tally
@@ -44,7 +43,6 @@ SLOW: Final = re.compile(r" WARNING .* unavailable.*(Timeout|no reply for|not co
 HANDS: Final = 5  # of a deck
 TOGETHER: Final = 0.4  # of the faults are combined with another
 SETTLED_S: Final = 90.0
-SOONER_S: Final = 20.0  # where a mechanism is taken out
 LONG_S: Final = 5.0  # of a recovery; then it says of what
 REST_S: Final = SILENT_S + 5.0  # before the traffic of a deck's first hand
 WORK_S: Final = 3.0  # of traffic before the first fault
@@ -100,8 +98,7 @@ def steps(seed: Seed, of: Faults[Any]) -> list[Step]:
 class Run:
     """Plays a scenario on a new stage; `tally` is its result."""
 
-    def __init__(self, seed: Seed, stage: Stage, of: Faults[Any], settled_s: float) -> None:
-        self._settled_s = settled_s
+    def __init__(self, seed: Seed, stage: Stage, of: Faults[Any]) -> None:
         self._faults = of
         self._seed = seed
         self._stage = stage
@@ -161,7 +158,7 @@ class Run:
     @property
     def _patience_s(self) -> float:
         """How long accounts may take to balance; none, once something differs."""
-        return 0.0 if self.tally.differences else self._settled_s
+        return 0.0 if self.tally.differences else SETTLED_S
 
     def _differs(self, what: str) -> None:
         self.tally.differences.append(f"{self._seed}: {what}")
@@ -331,22 +328,18 @@ def _end(traceback: list[str]) -> str:
     return next((line for line in traceback[1:] if line and not line[0].isspace()), "")
 
 
-def run(
-    seed: Seed, made: Path, *, several: bool = False, named: str = "", mutation: str = ""
-) -> Tally:
+def run(seed: Seed, made: Path, *, several: bool = False, named: str = "") -> Tally:
     """Play a scenario on a copy of the template: on one machine, or on a fleet.
 
-    With faults whose names have `named`; with a mechanism of the fleet's programs taken out.
+    With faults whose names have `named`.
     """
     print(f"scenario {seed}", flush=True)
     with contextlib.ExitStack() as stack:
         if several:
-            more = stack.enter_context(mutated(mutation)) if mutation else {}
-            broken = stack.enter_context(fleet.opened(made, *CAMPAIGNS, more=more))
-            settled_s = SOONER_S if mutation else SETTLED_S
-            run = Run(seed, broken, OF_FLEET.only(named), settled_s)
+            broken = stack.enter_context(fleet.opened(made, *CAMPAIGNS))
+            run = Run(seed, broken, OF_FLEET.only(named))
         else:
             machine = stack.enter_context(stages.opened(made, *CAMPAIGNS))
-            run = Run(seed, machine, OF_MACHINE.only(named), SETTLED_S)
+            run = Run(seed, machine, OF_MACHINE.only(named))
         run.play()
         return run.tally
