@@ -13,7 +13,7 @@ from support.spending import limits, reserve, state
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import LOSS, WIN
 
-GREEDY, OTHER, THIRD = 1, 2, 3
+GREEDY, OTHER, THIRD, VARIANT = 1, 2, 3, 4
 PRICE = 10_000  # nano-USD a bid
 BIDS = 100  # that the budget has room for
 OWN = limits(1, total=BIDS * PRICE // 1000)
@@ -51,6 +51,26 @@ async def test_a_silent_ssp_leaves_half_to_others_that_ask(ledger: Ledger, clock
         assert greedy == {"k": BIDS // 2, "h": 2 * BIDS - BIDS // 2}
         other = await asking.ask(OTHER, BIDS)
         assert other == {"k": BIDS // 2, "b": BIDS // 2}
+
+
+async def test_an_ssp_has_one_share_under_all_its_ids(ledger: Ledger, clock: Clock) -> None:
+    """Two registered ids, each with half, kept a campaign for as long as they asked."""
+    ledger.use_families({VARIANT: GREEDY})
+    asking = Asking(ledger)
+    assert await asking.ask(GREEDY, BIDS) == {"k": BIDS}
+    assert await asking.ask(VARIANT) == await asking.ask(GREEDY) == {"b": 1}
+    clock.now += HOLD_S + 1
+    assert await asking.ask(VARIANT, BIDS) == {"k": BIDS}, "no other SSP asks"
+    assert await asking.ask(OTHER) == {"b": 1}
+    for _ in range(3):
+        clock.now += HOLD_S + 1
+        assert (await asking.ask(GREEDY, BIDS // 4))["k"] == BIDS // 4
+        assert (await asking.ask(VARIANT, BIDS))["k"] == BIDS // 4
+        assert await asking.ask(GREEDY) == {"h": 1}
+        assert (await asking.ask(OTHER, BIDS))["k"] == BIDS // 2
+    for _, auction in asking.kept:
+        await ledger.settle(WIN, auction, b"1")
+    assert await asking.ask(OTHER) == {"b": 1}
 
 
 async def test_an_ssp_alone_may_hold_all(ledger: Ledger, clock: Clock) -> None:

@@ -153,8 +153,23 @@ local function within(allowance, price, limits, holds)
   return true
 end
 
+local ids_of_family -- remember.lua, which knows them, sets this: the ids of an SSP and its variants
+
 local function ssp_of(value) -- of a record
   return digits((struct.unpack('<I4', value)))
+end
+
+-- What an SSP holds of a contested budget, under all of its ids, and what all SSPs hold; nil for nothing.
+local function held_by(key, ssp)
+  local fields, own = {'h'}, nil
+  for _, id in ipairs(ids_of_family(ssp)) do
+    fields[#fields + 1] = 'h' .. id
+  end
+  local values = redis.call('HMGET', key, unpack(fields))
+  for i = 2, #fields do
+    own = values[i] and (own or 0) + values[i] or own
+  end
+  return own, values[1]
 end
 
 -- Whether a bid is within its SSP's share of a contested budget: an SSP may hold half of what was
@@ -167,7 +182,7 @@ local function within_share(allowance, price, limits, holds, value)
   local key, cost, ssp = allowance.key, tonumber(price), ssp_of(value)
   local free = math.min((limits.total_number or math.huge) - allowance.total,
     (limits.day_number or math.huge) - allowance.day)
-  local own, all = unpack(redis.call('HMGET', key, 'h' .. ssp, 'h'))
+  local own, all = held_by(key, ssp)
   if own and 2 * (own + cost) > free + all then
     return false, 'h'
   end
@@ -186,7 +201,7 @@ end
 -- holds are counted by SSP.
 local CONTESTED_S = 600
 local function contest(allowance, value)
-  local ssp = ssp_of(value)
+  local ssp = digits(ids_of_family(ssp_of(value))[1])
   local before = redis.call('HGET', allowance.key, 'a')
   if before ~= ssp then
     redis.call('HSET', allowance.key, 'a', ssp)

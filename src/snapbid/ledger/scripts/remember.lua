@@ -4,6 +4,7 @@
 -- include segment
 -- include time_buckets
 -- include records
+-- include allowances
 -- include budget
 -- include admit
 -- Remembers a batch of bids and counts them, in one step.
@@ -49,6 +50,16 @@ local function family_of(ssp)
     end
   end
   return families[ssp] or ssp
+end
+
+ids_of_family = function(ssp)
+  local ids = {family_of(tonumber(ssp))}
+  for variant, family in pairs(families) do
+    if family == ids[1] then
+      ids[#ids + 1] = variant
+    end
+  end
+  return ids
 end
 
 -- Whether a record is of a different family than a bid; counts that as an anomaly.
