@@ -9,7 +9,6 @@ LONG: Final = (
     "faults/test_budget_faults.py",
     "faults/test_cluster_events.py",
     "faults/test_drain_faults.py",
-    "faults/test_escrow.py",
     "faults/test_escrow_service.py",
     "faults/test_event_faults.py",
     "faults/test_full_disk.py",
