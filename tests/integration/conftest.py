@@ -4,6 +4,7 @@ clock       what the ledger has for the time; a test may set it
 ledger      connected
 store       the same Redis, looked at from outside
 bench       a stream of events, a warehouse, and the drain between them
+stores      a ledger and a warehouse, either of which may be lost or set back
 connection  to a fresh warehouse
 plain       options of `snapbid load`: replay a request that every bid of the stub fits
 closed      a directory of root's that nobody else may enter
@@ -22,8 +23,10 @@ import asyncpg
 import pytest
 from support.event_bench import Bench
 from support.remembered import NOON, Clock, looking, opened
-from support.stack import connected
+from support.restoring import Stores, prepare
+from support.stack import Databases, connected
 
+from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
 
 
@@ -55,6 +58,12 @@ def store(fresh_redis: str) -> Iterator[Any]:
 async def bench(database: str, fresh_redis: str, tmp_path: Path) -> AsyncIterator[Bench]:
     async with Bench.open(database, fresh_redis, tmp_path) as bench:
         yield bench
+
+
+@pytest.fixture
+async def stores(own_redis: Redis, databases: Databases, database: str, tmp_path: Path) -> Stores:
+    await prepare(database)
+    return Stores(own_redis, databases, database, tmp_path)
 
 
 @pytest.fixture

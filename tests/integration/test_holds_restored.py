@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 from support.remembered import opened
-from support.restoring import PRICE, Stores, prepare
+from support.restoring import PRICE, Stores
 from support.spending import limits, reserve
-from support.stack import Databases
 
-from snapbid.embedded import Redis
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.scripts import SPOOL_GIVEN_UP_MS
 from snapbid.operations.dashboard.ledger import SilentProcesses, waiting
@@ -17,12 +15,6 @@ from snapbid.operations.dashboard.ledger import SilentProcesses, waiting
 HOLD_S = 1
 PATIENCE_S = 60.0
 OWN = limits(1, total=4 * PRICE // 1000)
-
-
-@pytest.fixture
-async def stores(own_redis: Redis, databases: Databases, database: str, tmp_path: Path) -> Stores:
-    await prepare(database)
-    return Stores(own_redis, databases, database, tmp_path)
 
 
 async def bids(ledger: Ledger, name: str, most: int = 8) -> int:

@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 from support.commands import invoke
 from support.machine import Machine, temporary_home
-from support.ops import bid, samples
-from support.ops import prepare as set_up
+from support.ops import bid, prepare, samples
 from support.processes import children_of, eventually
 from support.remembered import NOON
-from support.restoring import PRICE, Stores, prepare
+from support.restoring import PRICE, Stores
 from support.spending import limits, reserve
-from support.stack import Databases, connected, execute
+from support.stack import connected, execute
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.audit import Auditor, report_of
-from snapbid.embedded import Redis
 from snapbid.ledger.admin.audits import (
     COMPARISONS,
     AuditReport,
@@ -38,10 +36,8 @@ MIDNIGHT = NOON + DAY_S / 2
 
 
 @pytest.fixture
-async def stores(own_redis: Redis, databases: Databases, database: str, tmp_path: Path) -> Stores:
+async def stores(stores: Stores) -> Stores:
     """Some wins of two campaigns, drained."""
-    await prepare(database)
-    stores = Stores(own_redis, databases, database, tmp_path)
     await stores.drain()
     async with stores.ledger() as ledger:
         assert await stores.sell(ledger, 5, limits(1, total=BUDGET)) == 5
@@ -304,7 +300,7 @@ async def test_a_report_is_kept_in_the_ledger(stores: Stores) -> None:
 @pytest.mark.long  # an audit a minute, and the first after ten seconds
 def test_a_process_beside_the_drain_audits_and_the_status_names_what_differs() -> None:
     with temporary_home() as home, contextlib.closing(Machine(home)) as machine:
-        set_up(machine.postgres.dsn)
+        prepare(machine.postgres.dsn)
         machine.start()
         environ = {
             name: text

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 from support.capping import Capped, opened_capped
 from support.remembered import NOON, Clock
-from support.restoring import PRICE, Stores, prepare
+from support.restoring import PRICE, Stores, follow
 from support.spending import limits
-from support.stack import Databases, connected
+from support.stack import connected
 
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.audit import Auditor
-from snapbid.embedded import Redis
 from snapbid.ledger.admin.audits import Difference
 from snapbid.ledger.bids import persons
 from snapbid.ledger.bids.records import WIN
@@ -30,9 +29,7 @@ OF_ACCOUNT = ShardKeys(1)  # the shard of campaign 1's account, if there are two
 
 
 @pytest.fixture
-async def stores(own_redis: Redis, databases: Databases, database: str, tmp_path: Path) -> Stores:
-    await prepare(database)
-    stores = Stores(own_redis, databases, database, tmp_path)
+async def stores(stores: Stores) -> Stores:
     stores.shards = 2
     await stores.drain()
     return stores
@@ -150,13 +147,13 @@ async def test_heartbeats_that_a_promoted_replica_lacks_are_named(stores: Stores
             last = [await beat(primary, *before) for _ in range(3)][-1]
             assert last[0] == before[0] + 3
             assert await primary.exists(OF_ONE.discrepancies) == 0
-            async with contextlib.aclosing(connect(replica.redis.url)) as promoted:
+            async with contextlib.aclosing(connect(replica.url)) as promoted:
                 await beat(promoted, *before)  # of a process that has lost nothing
                 assert await promoted.exists(OF_ONE.discrepancies) == 0
                 await beat(promoted, *last[:2], 1)  # acknowledged before this server was started
                 assert await promoted.exists(OF_ONE.discrepancies) == 0
                 await beat(promoted, *last)
-            replica.put_back()
+            follow(stores.redis, replica)
         assert await audited(stores) == [
             Difference("heartbeats", "shard 0, acknowledged", last[0], before[0] + 2)
         ]
@@ -173,10 +170,10 @@ async def test_heartbeats_that_a_restored_copy_lacks_are_no_difference(stores: S
         if restore is not None:
             restore(copy)
         else:
-            with stores.replica() as replica:
+            with stores.replicated() as put_back:
                 async with contextlib.aclosing(stores.client()) as client:
                     last = await beat(client, *last)
-                replica.put_back()
+                put_back()
         async with contextlib.aclosing(stores.client()) as client:
             assert (await beat(client, *last))[0] <= last[0]
             assert await client.exists(OF_ONE.discrepancies) == 0

@@ -50,8 +50,8 @@ class Stores:
     # -- the ledger --------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def ledger(self, *, wait: bool = True, ttl_s: int = TTL_S) -> AsyncIterator[Ledger]:
-        """A worker's ledger, which spools nothing; connected, unless told not to wait for that."""
+    async def ledger(self, *, ttl_s: int = TTL_S) -> AsyncIterator[Ledger]:
+        """A worker's ledger, which is connected and spools nothing."""
         spool = self._scratch / "spool"
         async with opened(
             self.url,
@@ -59,7 +59,6 @@ class Stores:
             clock=self.clock,
             ttl_s=ttl_s,
             shards=self.shards,
-            wait=wait,
             confirmed=False,
         ) as ledger:
             yield ledger
@@ -87,16 +86,32 @@ class Stores:
         self.redis.start()
 
     @contextlib.contextmanager
-    def replica(self) -> Iterator["Replica"]:
+    def emptied(self) -> Iterator[Callable[[], None]]:
+        """Give what empties the ledger."""
+        yield lambda: self.restore_ledger(None)
+
+    @contextlib.contextmanager
+    def copied(self) -> Iterator[Callable[[], None]]:
+        """Copy the ledger; give what restores that."""
+        copy = self.copy_ledger()
+        yield lambda: self.restore_ledger(copy)
+
+    @contextlib.contextmanager
+    def replicated(self) -> Iterator[Callable[[], None]]:
+        """Replicate the ledger; give what puts that back while its Redis goes on running."""
+        with self.replica() as replica:
+            yield lambda: follow(self.redis, replica)
+
+    @contextlib.contextmanager
+    def replica(self) -> Iterator[Redis]:
         """A second Redis with the ledger's current data, and none of its later writes."""
         self._copies += 1
         with Home(self._scratch / f"replica-{self._copies}") as home:
             other = Redis(home)
             other.start()
             try:
-                replica = Replica(self.redis, other)
-                _follow(replica.redis, self.redis)
-                yield replica
+                follow(other, self.redis)
+                yield other
             finally:
                 other.stop()
 
@@ -254,19 +269,7 @@ class Stores:
         return kept
 
 
-class Replica:
-    """A replica of a ledger, with its data of some moment."""
-
-    def __init__(self, ledger: Redis, redis: Redis) -> None:
-        self.redis = redis
-        self._ledger = ledger
-
-    def put_back(self) -> None:
-        """Give its data to the ledger, whose Redis goes on running."""
-        _follow(self._ledger, self.redis)
-
-
-def _follow(redis: Redis, primary: Redis) -> None:
+def follow(redis: Redis, primary: Redis) -> None:
     """Have a Redis take over the data of another one, which both have from then on."""
     (port,) = free_ports(1)
     with looking(primary.url) as from_, looking(redis.url) as to:
