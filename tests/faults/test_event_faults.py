@@ -1,14 +1,11 @@
-"""Events while workers, the drain and both stores are killed: every 202 is stored, none twice.
+"""Events while a store is unavailable: every 202 is stored, and what cannot be is refused.
 
-EVENT_SEED repeats a run, EVENT_TOTAL sets the number of events.
+The soak kills what there is while events come.
 """
 
 import asyncio
 import contextlib
-import os
 import random
-import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis as Client
 from support import sending
-from support.machine import VICTIMS, Machine, temporary_home
+from support.machine import Machine, temporary_home
 from support.partner import MARK, Partner, await_stored
 from support.proxy import FaultProxy, Way
 from support.sending import BATCH, SINGLE, event
@@ -26,8 +23,6 @@ from snapbid.queues import queue
 from snapbid.queues.queue import EventQueue
 from snapbid.redisclient.connection import Connections
 
-SEED = int(os.environ.get("EVENT_SEED") or random.SystemRandom().randrange(10**9))
-TOTAL = int(os.environ.get("EVENT_TOTAL") or 10_000)
 PATIENCE_S = 120.0
 
 
@@ -49,48 +44,13 @@ def start(machine: Machine, key: str, **served: str) -> None:
     sending.await_key(machine.served.port, key)
 
 
-def test_every_202_is_stored_once(machine: Machine, key: str) -> None:
-    print(f"EVENT_SEED={SEED} EVENT_TOTAL={TOTAL}")
-    start(machine, key)
-    rng = random.Random(SEED)
-    partner = Partner(rng, machine.served.port, key, lambda own: own.sent < TOTAL)
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(partner.run())
-        except BaseException as error:
-            errors.append(error)
-
-    sender = threading.Thread(target=run)
-    sender.start()
-    machine.kill_in_rounds(
-        random.Random(SEED), lambda number: sender.is_alive() or number < len(VICTIMS) + 2
-    )
-    sender.join()
-    assert not errors, errors
-    assert not partner.wrong, partner.wrong[:5]
-    print(partner.statuses)
-    stored = await_stored(machine.postgres.dsn, partner.acknowledged)
-    assert stored == Counter({str(tag): 1 for tag in range(partner.sent)})
-    dsn = machine.postgres.dsn
-    for table in ("event_conflicts", "event_dead_letters"):
-        assert not sending.rows(dsn, f"select * from {table} limit 5")
-    states = sending.rows(dsn, "select state, cashed_out, count(*) from bonus_status group by 1, 2")
-    assert [(row["state"], row["cashed_out"]) for row in states if row["count"] > 1] == [
-        ("cashed_out", 7)
-    ]
-    for process in (machine.served, machine.drain):
-        assert MARK not in process.output
-
-
 def test_events_wait_for_a_warehouse_that_is_unavailable(machine: Machine, key: str) -> None:
     start(machine, key)
-    machine.kill("postgres", random.Random(SEED))
+    machine.kill("postgres")
     for number in range(3):
         document = event("login", tag=str(number), mark=MARK)
         assert sending.send(machine.served.port, SINGLE, document, key).status == 202
-    machine.kill("drain", random.Random(SEED))
+    machine.kill("drain")
     machine.start_again("drain")
     machine.start_again("postgres")
     assert await_stored(machine.postgres.dsn, {"0", "1", "2"}).total() == 3

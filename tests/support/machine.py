@@ -5,23 +5,18 @@ Each process can be killed separately. `home` is the machine's directory.
 
 import asyncio
 import contextlib
-import os
-import random
-import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.warehouse.migrate import migrate
-from support.processes import eventually, listening, workers_of
+from support.processes import workers_of
 from support.proxy import FaultProxy
 from support.remembered import keys, looking
 from support.stack import Stack
 
-VICTIMS: Final = ("worker", "drain", "redis", "postgres")
 WORKERS: Final = 2
 NOTHING: Final[Mapping[str, str]] = {}
 
@@ -70,13 +65,8 @@ class Machine:
     def is_quiet(self) -> bool:
         return is_quiet(self.redis.url, self.home.path)
 
-    def kill(self, victim: str, rng: random.Random) -> None:
-        """Kill a worker, the drain, Redis or PostgreSQL with SIGKILL."""
-        if victim == "worker":
-            if workers := self.workers:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(rng.choice(workers), signal.SIGKILL)
-            return
+    def kill(self, victim: str) -> None:
+        """Kill the drain, Redis or PostgreSQL with SIGKILL."""
         process = getattr(self, victim).process
         process.kill()
         process.wait()
@@ -89,7 +79,7 @@ class Machine:
             await proxy.refuse()
             proxy.cut()
         else:
-            self.kill("redis", random.Random())
+            self.kill("redis")
 
     async def regain_redis(self, proxy: FaultProxy) -> None:
         if self.redis.process is None or self.redis.process.poll() is not None:
@@ -99,30 +89,8 @@ class Machine:
     def start_again(self, victim: str) -> None:
         if victim == "drain":
             self.drain.launch()
-        elif victim != "worker":  # `serve` replaces workers itself
+        else:
             getattr(self, victim).start()
-
-    def kill_in_rounds(self, rng: random.Random, go_on: Callable[[int], bool]) -> int:
-        """Kill one or two at random moments and restart them; at first each of them in turn.
-
-        `go_on` is asked before each round, with its number. Returns the number of rounds.
-        """
-        number = 0
-        while go_on(number):
-            # Else, on a busy machine, each worker is killed before it listens, and none ever does.
-            eventually(lambda: listening(self.served.port) > 0, "a worker listens")
-            time.sleep(rng.uniform(0.1, 0.6))  # the moment is what is random
-            victims: Sequence[str] = rng.sample(VICTIMS, rng.choice((1, 1, 2)))
-            if number < len(VICTIMS):
-                victims = [VICTIMS[number]]
-            print(f"round {number}: {victims}")
-            for victim in victims:
-                self.kill(victim, rng)
-            time.sleep(rng.uniform(0, 0.3))
-            for victim in victims:
-                self.start_again(victim)
-            number += 1
-        return number
 
 
 def is_quiet(redis_url: str, home: Path) -> bool:

@@ -6,7 +6,6 @@ LONG: Final = (
     "conformance/test_reconcile_cases.py",
     "faults/test_auction_log_faults.py",
     "faults/test_books_faults.py",
-    "faults/test_budget_faults.py",
     "faults/test_cluster_events.py",
     "faults/test_drain_faults.py",
     "faults/test_escrow_service.py",
