@@ -16,7 +16,7 @@ ANSWERS = {
     "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
     "names in upper case": (b"HTTP/1.1 200 OK\r\nContent-Length:2\r\n\r\n{}", 200, b"{}"),
     "in chunks": (
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n",
         200,
         b"{}",
     ),
@@ -36,6 +36,7 @@ ANSWERS = {
         200,
         b"{}",
     ),
+    "a length that is no number": (b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n", None, None),
     "another protocol": (b"SPDY/9.9 200 OK\r\ncontent-length: 2\r\n\r\n{}", None, None),
 }
 
