@@ -1,13 +1,14 @@
 """The auction log's chunks and files: nothing lost but what gaps admit, nothing twice."""
 
 import asyncio
+import contextlib
 import json
 import mmap
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ def convert(directory: Path) -> None:
         log_writer.close()
 
 
+@contextlib.asynccontextmanager
+async def opened(directory: Path, metrics: Metrics) -> AsyncIterator[AuctionLog]:
+    """A log; in the end it is closed, and what it has is converted."""
+    log = AuctionLog(directory, metrics)
+    await log.open()
+    yield log
+    await log.close()
+    convert(directory)
+
+
 def asked(auction: str, imp: dict[str, Any] | None = None, **fields: Any) -> BidRequest:
     return decode(
         json.dumps({"id": auction, "imp": [{"id": "1", **(imp or {})}], **fields}).encode()
@@ -72,16 +83,13 @@ async def write(log: AuctionLog, auctions: int, first: int = 0, at_ms: int = NOO
 
 
 async def test_bids_round_trip(directory: Path, metrics: Metrics) -> None:
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    began = log.rows.begin()
-    bids = [Bid("1", TEMPLATE, None), Bid("é\n2", TEMPLATE, "deal-9", 21_300_000)]
-    log.rows.bids(NOON_MS, SOURCE, asked('a "b"/☃'), bids, "EUR")
-    log.rows.bids(NOON_MS, SOURCE, asked("t"), bids[:1], "USD", True)
-    log.rows.end()
-    assert began > NOON_MS - DAY_MS
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        began = log.rows.begin()
+        bids = [Bid("1", TEMPLATE, None), Bid("é\n2", TEMPLATE, "deal-9", 21_300_000)]
+        log.rows.bids(NOON_MS, SOURCE, asked('a "b"/☃'), bids, "EUR")
+        log.rows.bids(NOON_MS, SOURCE, asked("t"), bids[:1], "USD", True)
+        log.rows.end()
+        assert began > NOON_MS - DAY_MS
     plain, dear, test = read(directory)
     assert plain["time"].timestamp() * 1000 == NOON_MS
     assert [plain[name] for name in ("kind", "verdict", "descriptor", "ssp")] == [
@@ -132,12 +140,9 @@ CONTEXTS: list[tuple[BidRequest, dict[str, Any]]] = [
 async def test_bids_carry_request_context(
     directory: Path, metrics: Metrics, request_: BidRequest, expected: dict[str, Any]
 ) -> None:
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    log.rows.bids(NOON_MS, SOURCE, request_, [Bid("1", TEMPLATE, None)], "USD")
-    log.rows.notice(NOON_MS, WIN, "c", 0, b"a", b"1")
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        log.rows.bids(NOON_MS, SOURCE, request_, [Bid("1", TEMPLATE, None)], "USD")
+        log.rows.notice(NOON_MS, WIN, "c", 0, b"a", b"1")
     bid, win = read(directory)
     assert {name: bid[name] for name in expected} == expected
     assert bid["hour"] == 12
@@ -146,14 +151,10 @@ async def test_bids_carry_request_context(
 
 async def test_notices_round_trip(directory: Path, metrics: Metrics) -> None:
     digest = bid_digest(b"a", b"1")
-
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1")
-    log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
-    log.rows.notice(NOON_MS, LOSS, "d", 102, b"\xff", b"2")
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1")
+        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
+        log.rows.notice(NOON_MS, LOSS, "d", 102, b"\xff", b"2")
     spooled, replayed, loss = read(directory)
     assert (spooled["kind"], spooled["verdict"]) == ("win", "spooled")
     assert (spooled["auction_id"], spooled["imp_id"], spooled["notice_key"]) == ("a", "1", digest)
@@ -168,13 +169,9 @@ async def test_a_signed_notice_from_the_spool_has_the_key_of_its_outcome(
     directory: Path, metrics: Metrics
 ) -> None:
     digest = bid_digest(family_of("acme") + b"a", b"1")
-
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1", ssp="acme")
-    log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        log.rows.notice(NOON_MS, WIN, "s", 0, b"a", b"1", ssp="acme")
+        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "c")
     spooled, replayed = read(directory)
     assert (spooled["ssp"], spooled["auction_id"]) == ("acme", "a")
     assert spooled["notice_key"] == replayed["notice_key"] == digest
@@ -184,23 +181,16 @@ async def test_spooled_notices_are_logged_on_the_day_they_count(
     directory: Path, metrics: Metrics
 ) -> None:
     digest, began = bid_digest(b"a", b"1"), datetime.now(UTC)
-
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "l")
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        log.replayed(NOTICE.pack(WIN | SPOOLED, 0, digest, NOON_MS // 1000, 5, 0, 0), "l")
     (late,) = read(directory)
     assert late["verdict"] == "late"
     assert began - timedelta(seconds=1) <= late["time"] <= datetime.now(UTC)
 
 
 async def test_long_ids_are_cut(directory: Path, metrics: Metrics) -> None:
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    log.rows.bids(NOON_MS, SOURCE, asked("a"), [Bid("1", TEMPLATE, "d" * 70_000)], "USD")
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        log.rows.bids(NOON_MS, SOURCE, asked("a"), [Bid("1", TEMPLATE, "d" * 70_000)], "USD")
     (row,) = read(directory)
     assert row["deal_id"] == "d" * 1024
 
@@ -211,15 +201,11 @@ async def test_rows_of_many_chunks_and_days(
     """Chunks follow each other without a row lost, and each day has its directory."""
     monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
     monkeypatch.setattr(writer, "MOST_BYTES", 120_000)
-
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    for day in range(3):
-        for start in range(0, 2_000, 100):
-            await until(lambda: log.rows.has_next)
-            await write(log, 100, day * 2_000 + start, NOON_MS + day % 2 * DAY_MS)
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        for day in range(3):
+            for start in range(0, 2_000, 100):
+                await until(lambda: log.rows.has_next)
+                await write(log, 100, day * 2_000 + start, NOON_MS + day % 2 * DAY_MS)
     rows = read(directory)
     assert [row["auction_id"] for row in rows] == [f"a{number}" for number in range(6_000)]
     assert {path.parent.name for path in files(directory)} == {"date=2026-01-01", "date=2026-01-02"}
@@ -227,19 +213,16 @@ async def test_rows_of_many_chunks_and_days(
 
 
 async def test_a_growing_chunk_is_converted_in_steps(directory: Path, metrics: Metrics) -> None:
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    log_writer = LogWriter(directory, 0)
-    log_writer.open()
-    for step in range(3):
-        await write(log, 10, step * 10)
-        log_writer.look()
-        assert len(read(directory)) == (step + 1) * 10
-    log_writer.close()
-    await write(log, 10, 30)
-    convert(directory)  # another writer goes on where the first one stopped
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        log_writer = LogWriter(directory, 0)
+        log_writer.open()
+        for step in range(3):
+            await write(log, 10, step * 10)
+            log_writer.look()
+            assert len(read(directory)) == (step + 1) * 10
+        log_writer.close()
+        await write(log, 10, 30)
+        convert(directory)  # another writer goes on where the first one stopped
     rows = read(directory)
     assert [row["auction_id"] for row in rows] == [f"a{number}" for number in range(40)]
     assert len(files(directory)) == 4
@@ -265,20 +248,16 @@ async def test_the_page_queries_run_in_duckdb(
     views, *queries = [
         block.partition("```")[0] for block in PAGE.read_text().split("```sql\n")[1:]
     ]
-
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    await write(log, 10)
-    request = asked("b", BANNER, **SITE, device=PHONE)
-    log.rows.bids(NOON_MS, SOURCE, request, [Bid("1", TEMPLATE, "d-1")], "USD")
-    log.rows.bids(NOON_MS, SOURCE, asked("e"), [Bid("1", LOSING, None)], "USD")
-    log.rows.notice(NOON_MS + DAY_MS, WIN, "c", 0, b"a0", b"1")
-    log.rows.notice(NOON_MS + DAY_MS, WIN, "d", 0, b"a1", b"1")
-    log.rows.notice(NOON_MS + DAY_MS, WIN, "l", 0, b"b", b"1")
-    log.rows.notice(NOON_MS + DAY_MS, WIN, "u", 0, b"a3", b"1")
-    log.rows.notice(NOON_MS + DAY_MS, LOSS, "c", 102, b"a4", b"1")
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        await write(log, 10)
+        request = asked("b", BANNER, **SITE, device=PHONE)
+        log.rows.bids(NOON_MS, SOURCE, request, [Bid("1", TEMPLATE, "d-1")], "USD")
+        log.rows.bids(NOON_MS, SOURCE, asked("e"), [Bid("1", LOSING, None)], "USD")
+        log.rows.notice(NOON_MS + DAY_MS, WIN, "c", 0, b"a0", b"1")
+        log.rows.notice(NOON_MS + DAY_MS, WIN, "d", 0, b"a1", b"1")
+        log.rows.notice(NOON_MS + DAY_MS, WIN, "l", 0, b"b", b"1")
+        log.rows.notice(NOON_MS + DAY_MS, WIN, "u", 0, b"a3", b"1")
+        log.rows.notice(NOON_MS + DAY_MS, LOSS, "c", 102, b"a4", b"1")
     monkeypatch.chdir(directory.parent)
     directory.rename("auctions")
     with duckdb.connect() as connection:
@@ -346,14 +325,14 @@ def test_interrupted_conversions_are_repeated(
 async def fill_a_chunk(log: AuctionLog, directory: Path) -> int:
     """Write rows until a second chunk has some; return how many."""
     auctions = 0
-    while sum(1 for chunk in opened(directory) if ChunkState.read(chunk.mapped).first) < 2:
+    while sum(1 for chunk in open_chunks(directory) if ChunkState.read(chunk.mapped).first) < 2:
         await write(log, 50, auctions)
         auctions += 50
         await until(lambda: log.rows.has_next)
     return auctions
 
 
-def opened(directory: Path) -> list[chunks.RowChunk]:
+def open_chunks(directory: Path) -> list[chunks.RowChunk]:
     return list(chunks.open_all(spool_of(directory), set()))
 
 
@@ -366,22 +345,18 @@ async def test_files_stay_complete_if_the_record_of_their_conversion_is_lost(
     After two conversions, the first file ends within the removed chunk.
     """
     monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
-
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    if conversions == 2:
-        await write(log, 10)
+    async with opened(directory, metrics) as log:
+        if conversions == 2:
+            await write(log, 10)
+            convert(directory)
+        written = 10 * (conversions - 1) + await fill_a_chunk(log, directory)
         convert(directory)
-    written = 10 * (conversions - 1) + await fill_a_chunk(log, directory)
-    convert(directory)
-    assert min(chunk.number for chunk in opened(directory)) == 2
-    complete = {path: path.read_bytes() for path in files(directory)}
-    assert len(complete) == conversions
-    for chunk in opened(directory):
-        note_converted(chunk.mapped, 0)
-    await write(log, 10, written)
-    await log.close()
-    convert(directory)
+        assert min(chunk.number for chunk in open_chunks(directory)) == 2
+        complete = {path: path.read_bytes() for path in files(directory)}
+        assert len(complete) == conversions
+        for chunk in open_chunks(directory):
+            note_converted(chunk.mapped, 0)
+        await write(log, 10, written)
     assert {path: path.read_bytes() for path in complete} == complete
     assert [row["sequence"] for row in read(directory)] == list(range(1, written + 11))
 
@@ -431,15 +406,11 @@ async def test_rows_and_their_conversion_are_synced_before_what_relies_on_them(
 
 async def test_unwritable_rows_are_counted(directory: Path, metrics: Metrics) -> None:
     directory.write_text("not a directory")
-
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    await write(log, 25)
-    directory.unlink()
-    await until(lambda: log.rows.has_next)
-    await write(log, 10, 25)
-    await log.close()
-    convert(directory)
+    async with opened(directory, metrics) as log:
+        await write(log, 25)
+        directory.unlink()
+        await until(lambda: log.rows.has_next)
+        await write(log, 10, 25)
     gap, *rows = read(directory)
     assert (gap["verdict"], gap["missing"], gap["sequence"]) == ("unwritten", 25, 26)
     assert [row["sequence"] for row in rows] == list(range(27, 37))
@@ -452,19 +423,15 @@ async def test_full_spools_refuse_rows(
     """Where no writer runs the disk is not filled."""
     monkeypatch.setattr(chunks, "CHUNK_SIZE", 65_536)
     monkeypatch.setattr(chunks, "MOST_CHUNKS", 1)
+    async with opened(directory, metrics) as log:
+        await write(log, 2_000)
+        assert log.rows.lost > 0
 
-    log = AuctionLog(directory, metrics)
-    await log.open()
-    await write(log, 2_000)
-    assert log.rows.lost > 0
+        def has_next() -> bool:
+            convert(directory)
+            return log.rows.has_next
 
-    def has_next() -> bool:
-        convert(directory)
-        return log.rows.has_next
-
-    await until(has_next)
-    await log.close()
-    convert(directory)
+        await until(has_next)
     rows = read(directory)
     assert len([row for row in rows if row["kind"] == "bid"]) + missing(rows) == 2_000
 
@@ -474,7 +441,7 @@ async def test_chunks_that_workers_hold_do_not_wait(directory: Path, metrics: Me
     logs = [AuctionLog(directory, metrics, 3) for _ in range(3)]
     for log in logs:
         await log.open()
-    assert len(opened(directory)) >= 3
+    assert len(open_chunks(directory)) >= 3
     assert chunks.count_waiting(spool_of(directory), 3) == 0
     for log in logs:
         await log.close()
