@@ -160,8 +160,7 @@ async def test_a_stall_is_answered_and_ends(
 async def test_a_lost_connection_is_noticed_without_traffic(
     own: EventQueue, proxied: FaultProxy
 ) -> None:
-    await proxied.refuse()
-    proxied.cut()
+    await proxied.disconnect()
     await connected(own, False)
     assert not await own.put(1, "p", pair(1))
 

@@ -37,8 +37,7 @@ async def test_notices_without_redis_count_once_afterwards(
 ) -> None:
     auctions = [b"%d" % number for number in range(30)]
     assert all(await asyncio.gather(*(remember(ledger, id, (b"1", 1, 7)) for id in auctions)))
-    await proxy.refuse()
-    proxy.cut()
+    await proxy.disconnect()
     await until(lambda: not ledger.connected)
     for _ in range(2):
         letters = await asyncio.gather(*(settle_all(ledger, id, b"1", 1) for id in auctions))
@@ -87,8 +86,7 @@ async def test_interrupted_replays_are_repeated(
 ) -> None:
     auctions = [b"%d" % number for number in range(1200)]
     assert all(await asyncio.gather(*(remember(ledger, id, (b"1", 1, 7)) for id in auctions)))
-    await proxy.refuse()
-    proxy.cut()
+    await proxy.disconnect()
     await until(lambda: not ledger.connected)
     letters = await asyncio.gather(*(ledger.settle(WIN, id, b"1") for id in auctions))
     assert set(letters) == {"s"}
@@ -97,8 +95,7 @@ async def test_interrupted_replays_are_repeated(
         await until(lambda: ledger.connected)
         proxy.stall(Way.ANSWERS)
         await until(lambda: proxy.held[Way.ANSWERS])
-        await proxy.refuse()
-        proxy.cut()
+        await proxy.disconnect()
         await until(lambda: not ledger.connected)
     await proxy.resume()
     await until(lambda: not list((tmp_path / "spool").glob("*.spool")))

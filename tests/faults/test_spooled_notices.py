@@ -58,8 +58,7 @@ async def test_a_notice_applied_and_spooled_counts_once_whatever_was_bid_since(
         proxy.stall(Way.ANSWERS)
         win = asyncio.create_task(first.settle(WIN, b"a", b"1"))
         await until(lambda: sum_of(store).get("w:1") == 1)
-        await proxy.refuse()
-        proxy.cut()
+        await proxy.disconnect()
         assert await win == "s"
         assert await remember(second, b"a", (b"1", 2, 50))
         await proxy.resume()
@@ -97,8 +96,7 @@ async def test_a_notice_whose_bid_was_lost_counts_for_no_later_one(
     async with opened(own_redis.url, tmp_path / "a") as first:
         assert await remember(first, b"a", (b"1", 1, 7))
         async with opened(proxy.redis_url, tmp_path / "b") as second:
-            await proxy.refuse()
-            proxy.cut()
+            await proxy.disconnect()
             assert await second.settle(WIN, b"a", b"1") == "s"
             await passed_since(store, now_ms(store))
             store.flushall()
@@ -229,8 +227,7 @@ async def test_a_spooled_notice_is_decoded_again_only_if_unknown(
         for price, auction in zip((7, 50), known, strict=False):
             assert await remember(first, auction, (b"1", 1, price))
         async with opened(proxy.redis_url, tmp_path / "b") as second:
-            await proxy.refuse()
-            proxy.cut()
+            await proxy.disconnect()
             for _ in range(2):
                 assert await second.settle(WIN, b"a%2Fb", b"1", 0, (b"a/b", b"1")) == "s"
             await proxy.resume()

@@ -100,8 +100,7 @@ async def test_while_one_machine_is_cut_off_no_hold_ends(
         opened(own_redis.url, tmp_path / "b", hold_s=HOLD_S) as second,
     ):
         await sell_out(first)
-        await proxy.refuse()
-        proxy.cut()
+        await proxy.disconnect()
         await until(lambda: not first.connected)
         await win_all(first)
         await hold_clock_passes(store, HOLD_S + 1.5)
@@ -148,8 +147,7 @@ async def test_holds_wait_for_a_server_that_was_killed_with_a_full_spool(
     async with opened(own_redis.url, tmp_path / "b", hold_s=HOLD_S) as ledger:
         worker = await start_worker(proxy.redis_url, tmp_path / "a")
         await sell_out(ledger)
-        await proxy.refuse()
-        proxy.cut()
+        await proxy.disconnect()
         assert worker.stdin
         assert worker.stdout
         worker.stdin.write(b"win\n")

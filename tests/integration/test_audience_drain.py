@@ -7,12 +7,11 @@ import uuid
 from itertools import repeat
 from typing import Any
 
-import asyncpg
 import pytest
 from support.event_bench import Bench
 from support.oracle_audiences import CHANNELS, DAY_MS, NOBODYS, Oracle
-from support.sending import IP, NOW, PATIENCE_S
-from support.stack import connected
+from support.sending import IP, NOW
+from support.stack import connected, lock_is_awaited
 
 from snapbid.campaigns.audiences import Audience
 from snapbid.campaigns.click_id import Click
@@ -552,15 +551,6 @@ async def test_the_forgotten_are_on_no_list_and_behind_no_click(bench: Bench) ->
 # -- definitions ----------------------------------------------------------------------------------
 
 
-async def is_waited_for(connection: asyncpg.Connection) -> None:
-    """Wait until somebody waits for a lock."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await connection.fetchval(
-            "select exists (select from pg_locks where not granted)"
-        ):
-            await asyncio.sleep(0.01)
-
-
 async def test_a_list_is_replaced_without_a_gap(bench: Bench, database: str) -> None:
     """Who is on both lists is in it all the time; who was on the first one alone, until the end."""
     await audiences.add_list(bench.connection, "own", [1, 2, 3])
@@ -569,7 +559,7 @@ async def test_a_list_is_replaced_without_a_gap(bench: Bench, database: str) -> 
         await holding.start()
         await audiences.hold(other)
         adding = asyncio.create_task(audiences.add_list(bench.connection, "own", [2, 3, 4], page=2))
-        await is_waited_for(other)
+        await lock_is_awaited(other)
         assert [row["member"] for row in await other.fetch(SHOWN)] == [1, 2, 3]
         await holding.rollback()
         await adding
@@ -590,7 +580,7 @@ async def test_a_definition_is_replaced_without_a_gap(bench: Bench, database: st
         await holding.start()
         await audiences.hold(other)
         adding = asyncio.create_task(counting.add(bench.connection, changed))
-        await is_waited_for(other)
+        await lock_is_awaited(other)
         assert await other.fetchval("select within_days from audience") == 5
         assert {row["member"] for row in await other.fetch(SHOWN)} == both
         await holding.rollback()

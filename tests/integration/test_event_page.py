@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from importlib.resources import files
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import sending
+from support.commands import shell
 from support.processes import eventually
 from support.stack import Stack
 
@@ -20,20 +19,9 @@ SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 STATUS = re.compile(r"^# (\d{3})\b", re.MULTILINE)
 SETUP, *EXAMPLES = SHELL.findall(PARTNERS)
 
+SHOWN = "curl() { command curl -w '\\n<%{http_code}>\\n' \"$@\"; }\n"
+
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-
-
-def run(script: str, environ: dict[str, str], folder: Path) -> str:
-    shown = "curl() { command curl -w '\\n<%{http_code}>\\n' \"$@\"; }\n"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", shown + script],
-        env={**environ, "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 def test_the_examples_for_partners(
@@ -44,7 +32,7 @@ def test_the_examples_for_partners(
     sending.await_key(stack.port, key)
     now = f"{int(time.time())}000"
     environ = {**stack.environ, "BASE": stack.base_url, "KEY": key, "NOW": now}
-    output = run("\n".join(EXAMPLES), environ, tmp_path)
+    output = shell(SHOWN + "\n".join(EXAMPLES), environ, tmp_path)
     expected = [status for example in EXAMPLES for status in STATUS.findall(example)]
     assert expected.count("202") >= 3
     assert re.findall(r"<(\d{3})>", output) == expected
@@ -58,8 +46,8 @@ def test_the_examples_for_the_operator(
 ) -> None:
     stack = start_stack()
     examples = SHELL.findall(OPERATOR)
-    output = run(
-        "\n".join(text for text in examples if "psql" not in text), stack.environ, tmp_path
+    output = shell(
+        SHOWN + "\n".join(text for text in examples if "psql" not in text), stack.environ, tmp_path
     )
     assert "2 rates imported" in output
     keys = [line for line in output.splitlines() if line.startswith("sbk_")]
@@ -78,7 +66,7 @@ def test_the_setup_gives_a_key_that_is_accepted(
     assert SETUP.splitlines()[0].endswith("$(.venv/bin/snapbid env)")
     script = "\n".join(SETUP.splitlines()[1:])
     environ = {**stack.environ, "SNAPBID_BASE_URL": stack.base_url}
-    key = run(f'{script}\necho "$KEY"', environ, tmp_path).strip()
+    key = shell(SHOWN + f'{script}\necho "$KEY"', environ, tmp_path).strip()
     eventually(
         lambda: sending.send(stack.port, sending.SINGLE, {}, key).status == 400, "the new key"
     )

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from support.event_bench import GEO, HISTORY, accepted
 from support.proxy import FaultProxy
 from support.sending import NOW, claimed, event, money, offered
-from support.stack import connected, fetch
+from support.stack import connected, fetch, lock_is_awaited
 
 from snapbid.base.redis_keys import ShardKeys, hash_tag
 from snapbid.drain import leases as drain_leases
@@ -205,9 +205,7 @@ async def test_a_drain_that_ends_before_it_stores(bench: Bench) -> None:
     async with connected(bench.dsn) as blocker, partner(bench) as dying, blocker.transaction():
         await blocker.execute("lock table event_ids in access exclusive mode")
         under_way = asyncio.create_task(dying.round())
-        async with asyncio.timeout(PATIENCE_S):
-            while not await _waits(blocker):
-                await asyncio.sleep(0.01)
+        await lock_is_awaited(blocker)
         dying.connection.terminate()
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
             await under_way
@@ -215,10 +213,6 @@ async def test_a_drain_that_ends_before_it_stores(bench: Bench) -> None:
         while await heir.round() != set(range(SHARDS)):
             await asyncio.sleep(0.02)
     await bench.assert_stored()
-
-
-async def _waits(connection: asyncpg.Connection) -> bool:
-    return bool(await connection.fetchval("select count(*) from pg_locks where not granted"))
 
 
 async def _fail(*_: Any) -> None:
@@ -325,8 +319,7 @@ async def test_an_unavailable_stream_blocks_no_other(
     try:
         async with partner(bench, redis=redis) as cut, partner(bench) as whole:
             assert await cut.round() == set(range(SHARDS))
-            await proxy.refuse()
-            proxy.cut()
+            await proxy.disconnect()
             await bench.add_everywhere("partly")
             with pytest.raises(
                 ShardsUnavailableError, match="shard 1: ConnectionError; shard 2: Conn"

@@ -23,6 +23,7 @@ from support.spending import sent
 from support.time_buckets import open_time_bucket
 
 from snapbid.base.redis_keys import ShardKeys
+from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import WIN
 from snapbid.ledger.scripts import script
 
@@ -101,24 +102,22 @@ async def test_records_really_expire(fresh_redis: str, tmp_path: Path, store: An
 
 
 async def test_a_bucket_expires_only_when_its_time_bucket_takes_no_more(
-    fresh_redis: str, tmp_path: Path, store: Any
+    ledger: Ledger, store: Any
 ) -> None:
-    clock = Clock(NOON)
-    async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        for number in range(40):
-            await remember(ledger, b"a-%d" % number, (b"1", 1, 1))
-        beat(store, NOON + TIME_BUCKET_S - 1, ALL_BUCKETS)
-        assert (takers(store), expiries(store, 1)) == ([1], {None})
-        beat(store, NOON + TIME_BUCKET_S, ALL_BUCKETS - 1)
-        assert takers(store) == [1]
-        assert await ledger.settle(WIN, b"a-3", b"1") == "c"  # it is as findable as before
-        beat(store, NOON + TIME_BUCKET_S, 1)
-        assert takers(store) == []
-        ends = {int(store.hget(REGISTRY, "1"))}
-        assert expiries(store, 1) == ends
-        await remember(ledger, b"b", (b"1", 1, 1))  # by a clock that is behind
-        assert (takers(store), expiries(store, 1), expiries(store, 2)) == ([2], ends, {None})
-        assert await ledger.settle(WIN, b"a-4", b"1") == "c"
+    for number in range(40):
+        await remember(ledger, b"a-%d" % number, (b"1", 1, 1))
+    beat(store, NOON + TIME_BUCKET_S - 1, ALL_BUCKETS)
+    assert (takers(store), expiries(store, 1)) == ([1], {None})
+    beat(store, NOON + TIME_BUCKET_S, ALL_BUCKETS - 1)
+    assert takers(store) == [1]
+    assert await ledger.settle(WIN, b"a-3", b"1") == "c"  # it is as findable as before
+    beat(store, NOON + TIME_BUCKET_S, 1)
+    assert takers(store) == []
+    ends = {int(store.hget(REGISTRY, "1"))}
+    assert expiries(store, 1) == ends
+    await remember(ledger, b"b", (b"1", 1, 1))  # by a clock that is behind
+    assert (takers(store), expiries(store, 1), expiries(store, 2)) == ([2], ends, {None})
+    assert await ledger.settle(WIN, b"a-4", b"1") == "c"
 
 
 async def test_a_clock_set_right_again_does_not_lengthen_a_time_bucket(
@@ -205,43 +204,40 @@ def sizes(store: Any) -> dict[int, int]:
 
 
 async def test_a_time_bucket_whose_buckets_are_full_takes_no_more(
-    fresh_redis: str, tmp_path: Path, store: Any
+    ledger: Ledger, store: Any
 ) -> None:
-    async with opened(fresh_redis, tmp_path, clock=Clock(NOON)) as ledger:
-        await remember(ledger, b"a", (b"1", 1, 1))
-        fill(store, 1, LEAST, FULL - 1)
-        beat(store, NOON, 1)
-        await remember(ledger, b"b", (b"1", 1, 1))
-        assert sizes(store) == {1: LEAST}
-        fill(store, 1, LEAST, FULL)
-        await remember(ledger, b"c", (b"1", 1, 1))
-        assert sizes(store) == {1: LEAST}  # no heartbeat has seen it
-        beat(store, NOON, 1)
-        await remember(ledger, b"d", (b"1", 1, 1))
-        assert sizes(store) == {1: LEAST, 2: 2 * LEAST}
-        for auction in (b"a", b"b", b"c", b"d"):
-            assert await settle_all(ledger, auction, b"1") == "ccc"
-            assert await settle_all(ledger, auction, b"1") == "ddd"
-        assert takers(store) == [1, 2]
-        beat(store, NOON, ALL_BUCKETS)
-        assert takers(store) == [2]
-        assert expiries(store, 1) == {int(store.hget(REGISTRY, "1"))}
+    await remember(ledger, b"a", (b"1", 1, 1))
+    fill(store, 1, LEAST, FULL - 1)
+    beat(store, NOON, 1)
+    await remember(ledger, b"b", (b"1", 1, 1))
+    assert sizes(store) == {1: LEAST}
+    fill(store, 1, LEAST, FULL)
+    await remember(ledger, b"c", (b"1", 1, 1))
+    assert sizes(store) == {1: LEAST}  # no heartbeat has seen it
+    beat(store, NOON, 1)
+    await remember(ledger, b"d", (b"1", 1, 1))
+    assert sizes(store) == {1: LEAST, 2: 2 * LEAST}
+    for auction in (b"a", b"b", b"c", b"d"):
+        assert await settle_all(ledger, auction, b"1") == "ccc"
+        assert await settle_all(ledger, auction, b"1") == "ddd"
+    assert takers(store) == [1, 2]
+    beat(store, NOON, ALL_BUCKETS)
+    assert takers(store) == [2]
+    assert expiries(store, 1) == {int(store.hget(REGISTRY, "1"))}
 
 
 async def test_a_time_bucket_of_the_greatest_size_takes_records_for_its_whole_time(
-    fresh_redis: str, tmp_path: Path, store: Any
+    ledger: Ledger, store: Any, clock: Clock
 ) -> None:
-    clock = Clock(NOON)
-    async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        open_time_bucket(store, 1, MOST, NOON)
-        fill(store, 1, MOST, 2 * FULL)
-        beat(store, NOON + TIME_BUCKET_S - 1, 1)
-        clock.now = NOON + TIME_BUCKET_S - 1
-        await remember(ledger, b"a", (b"1", 1, 1))
-        assert sizes(store) == {1: MOST}
-        clock.now += 1
-        await remember(ledger, b"b", (b"1", 1, 1))
-        assert sizes(store) == {1: MOST, 2: MOST}
+    open_time_bucket(store, 1, MOST, NOON)
+    fill(store, 1, MOST, 2 * FULL)
+    beat(store, NOON + TIME_BUCKET_S - 1, 1)
+    clock.now = NOON + TIME_BUCKET_S - 1
+    await remember(ledger, b"a", (b"1", 1, 1))
+    assert sizes(store) == {1: MOST}
+    clock.now += 1
+    await remember(ledger, b"b", (b"1", 1, 1))
+    assert sizes(store) == {1: MOST, 2: MOST}
 
 
 @pytest.mark.parametrize(
@@ -259,44 +255,41 @@ async def test_a_time_bucket_of_the_greatest_size_takes_records_for_its_whole_ti
     ],
 )
 async def test_a_time_bucket_has_buckets_for_as_many_records_as_the_one_before(
-    fresh_redis: str, tmp_path: Path, store: Any, before: int, records: int, after: int
+    ledger: Ledger, store: Any, clock: Clock, before: int, records: int, after: int
 ) -> None:
-    clock = Clock(NOON)
-    async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        open_time_bucket(store, 7, before, NOON)
-        fill(store, 7, before, records)
-        clock.now += TIME_BUCKET_S
-        await remember(ledger, b"a", (b"1", 1, 1))
-        assert sizes(store) == {7: before, 8: after}
+    open_time_bucket(store, 7, before, NOON)
+    fill(store, 7, before, records)
+    clock.now += TIME_BUCKET_S
+    await remember(ledger, b"a", (b"1", 1, 1))
+    assert sizes(store) == {7: before, 8: after}
 
 
 @pytest.mark.parametrize("buckets", [LEAST, 4 * LEAST, 8 * LEAST, MOST])
 async def test_records_are_spread_over_all_buckets(
-    fresh_redis: str, tmp_path: Path, store: Any, buckets: int
+    ledger: Ledger, store: Any, clock: Clock, buckets: int
 ) -> None:
     """And found there, while their time bucket takes more and afterwards; and rolled back."""
-    names, clock = [b"a-%d" % number for number in range(800)], Clock(NOON)
-    async with opened(fresh_redis, tmp_path, clock=clock) as ledger:
-        open_time_bucket(store, 1, buckets, NOON)
-        for name in names:
-            assert await remember(ledger, name, (b"1", 1, 1))
-        found = [int(key.split(b":")[3]) for key in keys(store, "{sb0}:r:1:*")]
-        assert max(found) < buckets
-        assert len(found) > 750  # of 800 in the least
-        parts = Counter(16 * bucket // buckets for bucket in found)
-        assert len(parts) == 16
-        assert max(parts.values()) < 100
-        assert [await ledger.settle(WIN, name, b"1") for name in names[:400]] == ["c"] * 400
-        waiting = remembering(ledger, b"back", (b"1", 1, 2))
-        assert waiting is not None
-        await sent(ledger)
-        waiting.cancel()
-        clock.now += TIME_BUCKET_S
-        assert await remember(ledger, b"next", (b"1", 1, 1))
-        await until(lambda: all(core.unconfirmed == [] for core in ledger._cores))
-        assert sorted(sizes(store)) == [1, 2]
-        assert [await ledger.settle(WIN, name, b"1") for name in names] == ["d"] * 400 + ["c"] * 400
-        assert await ledger.settle(WIN, b"back", b"1") == "u"
+    names = [b"a-%d" % number for number in range(800)]
+    open_time_bucket(store, 1, buckets, NOON)
+    for name in names:
+        assert await remember(ledger, name, (b"1", 1, 1))
+    found = [int(key.split(b":")[3]) for key in keys(store, "{sb0}:r:1:*")]
+    assert max(found) < buckets
+    assert len(found) > 750  # of 800 in the least
+    parts = Counter(16 * bucket // buckets for bucket in found)
+    assert len(parts) == 16
+    assert max(parts.values()) < 100
+    assert [await ledger.settle(WIN, name, b"1") for name in names[:400]] == ["c"] * 400
+    waiting = remembering(ledger, b"back", (b"1", 1, 2))
+    assert waiting is not None
+    await sent(ledger)
+    waiting.cancel()
+    clock.now += TIME_BUCKET_S
+    assert await remember(ledger, b"next", (b"1", 1, 1))
+    await until(lambda: all(core.unconfirmed == [] for core in ledger._cores))
+    assert sorted(sizes(store)) == [1, 2]
+    assert [await ledger.settle(WIN, name, b"1") for name in names] == ["d"] * 400 + ["c"] * 400
+    assert await ledger.settle(WIN, b"back", b"1") == "u"
 
 
 async def test_all_buckets_of_a_larger_time_bucket_expire(

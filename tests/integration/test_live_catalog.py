@@ -238,18 +238,6 @@ def test_incomplete_bases_are_rebuilt(
         assert prices(after, ids) == dict.fromkeys(ids, 2)
 
 
-def test_lost_bases_are_rebuilt(database: str, path: Path) -> None:
-    ids = names(8)
-    asyncio.run(put(database, *map(document, ids)))
-    with publishing(database, path):
-        before = await_base(path)
-        assert before.base is not None
-        path.with_name(before.base.name).unlink()
-        asyncio.run(put(database, document("c0", cpm=7)))
-        after = await_base(path, before.base.name)
-        assert prices(after, ids) == {**dict.fromkeys(ids, 2), "c0": 7}
-
-
 def test_a_base_of_another_warehouse_is_not_used(
     database: str, module_database: str, path: Path
 ) -> None:
@@ -279,16 +267,15 @@ def test_a_base_is_used_after_the_table_was_rewritten(
     assert "rejected" not in caplog.text
 
 
-@pytest.mark.parametrize("most", [5, 50])
 def test_a_base_of_other_code_is_rebuilt(
-    database: str, path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    database: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after an upgrade, whether or not its campaigns can be applied at once."""
+    """As after an upgrade, also where its campaigns can be applied at once."""
     asyncio.run(put(database, *map(document, names(8))))
     with publishing(database, path):
         before = await_base(path)
     assert before.base is not None
-    monkeypatch.setattr(publisher, "MOST", most)
+    monkeypatch.setattr(publisher, "MOST", 50)
     monkeypatch.setattr(publisher, "layout", lambda: "other")
     with publishing(database, path):
         after = await_base(path, before.base.name)

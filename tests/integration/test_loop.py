@@ -3,13 +3,12 @@
 import asyncio
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support import sending
+from support.commands import shell
 from support.processes import eventually
 from support.stack import Stack, draining
 
@@ -46,7 +45,7 @@ def test_the_examples_of_the_readme(
     sending.await_key(stack.port, key)
     environ = {**stack.environ, "SNAPBID_BASE_URL": stack.base_url, "KEY": key}
     with draining(stack):
-        output = run(SLEEP + LOOP + EXCLUSION, environ, tmp_path)
+        output = shell(SLEEP + LOOP + EXCLUSION, environ, tmp_path)
         assert re.findall(r"a bid request: (\d+)", output) == ["200", "204"]
         assert re.search(r"^ +REFUSES +product", output, re.MULTILINE)
         assert "user with hash" in output
@@ -60,16 +59,3 @@ def test_the_examples_of_the_readme(
     ]
     (row,) = sending.rows(database, "select * from campaign_performance where campaign = 'loop'")
     assert (row["registrations"], row["first_deposits"]) == (1, 1)
-
-
-def run(script: str, environ: dict[str, str], folder: Path) -> str:
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        env={**environ, "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout

@@ -1,11 +1,12 @@
 """The private port: the page's data and the metrics, from what a running system has counted."""
 
 import asyncio
+import contextlib
 import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import time
 from typing import Any, ClassVar
@@ -338,6 +339,23 @@ class Published:
     bases: ClassVar[dict[str, int]] = {}
 
 
+def watch_of(home: Path, redis: str, database: str) -> Watch:
+    settings = StoreSettings(
+        base_url="", home=home, redis_url=redis, database_url=database, ledger_shards=1
+    )
+    return Watch(settings, OpsPaths(home, home), Published(), RiskLog())
+
+
+@contextlib.contextmanager
+def watching(home: Path, redis: str, database: str) -> Iterator[Watch]:
+    made = watch_of(home, redis, database)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
 def test_a_disk_needs_space_for_the_spools_of_all_workers(tmp_path: Path) -> None:
     settings = Settings(base_url="", home=tmp_path, workers=3, spool_max_bytes=1_000)
     assert [disk.needed for disk in watch.find_disks(settings)] == [3_000]
@@ -350,17 +368,13 @@ def test_sums_include_the_ssps_for_which_the_table_has_no_room(
         pass
 
     monkeypatch.setattr(Watch, "_read_all", read_nothing)
-    settings = StoreSettings(
-        base_url="", home=tmp_path, redis_url="", database_url="", ledger_shards=1
-    )
-    watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
-    watching.start()
-    watching.stop()
+    with watching(tmp_path, "", "") as watched:
+        pass
     traffic = SspTraffic(Traffic(7, 5, 2_000_000_000, 3), NOTHING)
-    watching.snapshot = OpsSnapshot(
+    watched.snapshot = OpsSnapshot(
         started_at=0.0, ssps={f"ssp-{number}": traffic for number in range(60)}
     )
-    shown = page(watching)
+    shown = page(watched)
     assert (len(shown.ssps), shown.ssps_known) == (50, 60)
     sums = shown.bids_today, shown.wins_today, shown.imps_today, shown.spent_today
     assert sums == (60 * 7, 60 * 5, 60 * 3, 60 * 2.0)
@@ -372,23 +386,12 @@ def test_the_absence_of_the_warehouse_is_seen_between_reads_of_it(
     prepare(own_postgres.dsn)
     monkeypatch.setattr(watch, "WAREHOUSE_S", math.inf)
     monkeypatch.setattr(watch, "RETRY_S", 0.1)
-    settings = StoreSettings(
-        base_url="",
-        home=tmp_path,
-        redis_url=redis_url,
-        database_url=own_postgres.dsn,
-        ledger_shards=1,
-    )
-    watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
-    watching.start()
-    try:
-        eventually(lambda: watching.snapshot.warehouse is True, "the warehouse to be seen")
+    with watching(tmp_path, redis_url, own_postgres.dsn) as watched:
+        eventually(lambda: watched.snapshot.warehouse is True, "the warehouse to be seen")
         own_postgres.stop()
-        eventually(lambda: watching.snapshot.warehouse is False, "its absence to be seen")
+        eventually(lambda: watched.snapshot.warehouse is False, "its absence to be seen")
         own_postgres.start()
-        eventually(lambda: watching.snapshot.warehouse is True, "its return to be seen")
-    finally:
-        watching.stop()
+        eventually(lambda: watched.snapshot.warehouse is True, "its return to be seen")
 
 
 @pytest.mark.parametrize("kind", UNAVAILABLE)
@@ -407,17 +410,10 @@ def test_however_a_connection_to_the_warehouse_ends_it_is_unavailable(
 
     monkeypatch.setattr(watch, "WAREHOUSE_S", 0)
     monkeypatch.setattr(watch, "RETRY_S", 0.1)
-    settings = StoreSettings(
-        base_url="", home=tmp_path, redis_url=redis_url, database_url=database, ledger_shards=1
-    )
-    watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
-    watching.start()
-    try:
-        eventually(lambda: watching.snapshot.warehouse is True, "the warehouse to be seen")
+    with watching(tmp_path, redis_url, database) as watched:
+        eventually(lambda: watched.snapshot.warehouse is True, "the warehouse to be seen")
         monkeypatch.setattr("snapbid.operations.dashboard.watch.registry.fetch_numbered", fail)
-        eventually(lambda: watching.snapshot.warehouse is False, "its absence to be seen")
-    finally:
-        watching.stop()
+        eventually(lambda: watched.snapshot.warehouse is False, "its absence to be seen")
     assert "without some figures" not in caplog.text
 
 
@@ -426,17 +422,14 @@ async def test_ages_grow_while_nothing_is_read(
 ) -> None:
     """Of the catalog and the audit, as a Prometheus alert sees them."""
     hour = 3600.0
-    settings = StoreSettings(
-        base_url="", home=tmp_path, redis_url=fresh_redis, database_url=database, ledger_shards=1
-    )
-    watching = Watch(settings, OpsPaths(tmp_path, tmp_path), Published(), RiskLog())
+    watched = watch_of(tmp_path, fresh_redis, database)
 
     def age(name: str) -> float | None:
-        samples = gauges.gauges(watching.snapshot).get(f"snapbid_{name}_seconds")
+        samples = gauges.gauges(watched.snapshot).get(f"snapbid_{name}_seconds")
         return samples[0][1] if samples else None
 
     async with asyncio_redis.Redis.from_url(fresh_redis) as client:
-        watching.start()
+        watched.start()
         try:
             assert age("audit_age") is None
             drain = DrainReport("east", "1", time(), 0.0, [])
@@ -444,15 +437,15 @@ async def test_ages_grow_while_nothing_is_read(
             await asyncio.to_thread(
                 eventually, lambda: age("audit_age") is not None, "an age without an audit"
             )
-            monkeypatch.setattr(gauges, "time", lambda: watching.started_at + hour)
+            monkeypatch.setattr(gauges, "time", lambda: watched.started_at + hour)
             assert (age("audit_age"), age("catalog_checked")) == (hour, hour)
-            await write_audit(client, AuditReport(watching.started_at - 30.0, {"counters": 0}, []))
+            await write_audit(client, AuditReport(watched.started_at - 30.0, {"counters": 0}, []))
             await asyncio.to_thread(
-                eventually, lambda: watching.snapshot.audit is not None, "the audit"
+                eventually, lambda: watched.snapshot.audit is not None, "the audit"
             )
             await client.set(DRAINS, "unreadable")
             assert age("audit_age") == pytest.approx(hour + 30.0, abs=1.0)
-            monkeypatch.setattr(gauges, "time", lambda: watching.started_at + 2 * hour)
+            monkeypatch.setattr(gauges, "time", lambda: watched.started_at + 2 * hour)
             assert age("audit_age") == pytest.approx(2 * hour + 30.0, abs=1.0)
         finally:
-            watching.stop()
+            watched.stop()

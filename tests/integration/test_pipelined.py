@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError, ResponseError
 from support.remembered import until
 
 from snapbid.redisclient import connection, pipelined
-from snapbid.redisclient.pipelined import MOST, PipelinedRedis, script
+from snapbid.redisclient.pipelined import MOST, Call, PipelinedRedis, script
 
 COUNT = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 FAIL = "return redis.call('INCR', 'text')"
@@ -30,11 +30,15 @@ async def shared(fresh_redis: str) -> AsyncIterator[PipelinedRedis]:
     await shared.aclose()
 
 
-async def test_calls_of_a_turn_share_a_round_trip(
-    shared: PipelinedRedis, client: sync_redis.Redis
-) -> None:
+@pytest.fixture
+async def count(shared: PipelinedRedis) -> Call:
+    """A script that is known to Redis, and adds to a number, which is 0."""
     count = script(shared, COUNT, 60.0)
     assert await count(["n"], [0]) == 0
+    return count
+
+
+async def test_calls_of_a_turn_share_a_round_trip(count: Call, client: sync_redis.Redis) -> None:
     before = client.info("stats")["total_reads_processed"]
     many = MOST + 3
     answers = await asyncio.gather(*(count(["n"], [1]) for _ in range(many)))
@@ -42,12 +46,7 @@ async def test_calls_of_a_turn_share_a_round_trip(
     assert client.info("stats")["total_reads_processed"] - before < 20  # of parts of two writes
 
 
-async def test_a_call_during_a_round_trip_takes_the_next(
-    shared: PipelinedRedis, client: sync_redis.Redis
-) -> None:
-    count = script(shared, COUNT, 60.0)
-    await count(["n"], [0])
-
+async def test_a_call_during_a_round_trip_takes_the_next(count: Call) -> None:
     async def twice() -> list[int]:
         return [await count(["n"], [1]), await count(["n"], [1])]
 
@@ -56,20 +55,17 @@ async def test_a_call_during_a_round_trip_takes_the_next(
 
 
 async def test_a_script_that_redis_has_forgotten_is_loaded_again(
-    shared: PipelinedRedis, client: sync_redis.Redis
+    count: Call, client: sync_redis.Redis
 ) -> None:
-    count = script(shared, COUNT, 60.0)
-    await count(["n"], [0])
     client.script_flush()
     assert sorted(await asyncio.gather(*(count(["n"], [1]) for _ in range(5)))) == [1, 2, 3, 4, 5]
 
 
 async def test_an_error_is_that_of_one_call(
-    shared: PipelinedRedis, client: sync_redis.Redis
+    shared: PipelinedRedis, client: sync_redis.Redis, count: Call
 ) -> None:
     client.set("text", "no number")
-    count, fail = script(shared, COUNT, 60.0), script(shared, FAIL, 60.0)
-    await count(["n"], [0])
+    fail = script(shared, FAIL, 60.0)
     with pytest.raises(ResponseError, match="not an integer"):
         await fail([], [])
     results = await asyncio.gather(
@@ -78,11 +74,7 @@ async def test_an_error_is_that_of_one_call(
     assert [results[0], type(results[1]), results[2]] == [1, ResponseError, 2]
 
 
-async def test_a_call_that_was_given_up_is_not_sent(
-    shared: PipelinedRedis, client: sync_redis.Redis
-) -> None:
-    count = script(shared, COUNT, 60.0)
-    await count(["n"], [0])
+async def test_a_call_that_was_given_up_is_not_sent(count: Call) -> None:
     left = asyncio.ensure_future(count(["n"], [100]))
     kept = asyncio.ensure_future(count(["n"], [1]))
     await asyncio.sleep(0)  # both wait; nothing is sent before the loop's next turn
@@ -91,10 +83,8 @@ async def test_a_call_that_was_given_up_is_not_sent(
 
 
 async def test_a_lost_connection_ends_its_calls_and_is_made_again(
-    shared: PipelinedRedis, client: sync_redis.Redis
+    shared: PipelinedRedis, client: sync_redis.Redis, count: Call
 ) -> None:
-    count = script(shared, COUNT, 60.0)
-    await count(["n"], [0])
     client.client_pause(10_000, all=False)  # scripts, among others
     under_way = [asyncio.ensure_future(count(["n"], [1])) for _ in range(3)]
     await until(lambda: len(shared.calls._requests.sent) == 3)
@@ -111,10 +101,8 @@ async def test_a_lost_connection_ends_its_calls_and_is_made_again(
 
 
 async def test_a_round_trip_without_an_answer_gives_the_connection_up(
-    shared: PipelinedRedis, client: sync_redis.Redis
+    shared: PipelinedRedis, client: sync_redis.Redis, count: Call
 ) -> None:
-    count = script(shared, COUNT, 60.0)
-    await count(["n"], [0])
     shared.calls._trips.stall_s = 0.02
     client.client_pause(60_000, all=False)
     try:

@@ -18,7 +18,7 @@ import pytest
 from support.client import JSON_HEADERS
 from support.commands import succeed
 from support.http import Reply, ask_on
-from support.processes import eventually
+from support.processes import accepts, eventually
 from support.remembered import counts, looking
 from support.stack import Stack
 
@@ -132,21 +132,13 @@ def proxied(
     process = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
     try:
         proxy = Proxied(served, port, certificate / "fullchain.pem")
-        eventually(lambda: process.poll() is not None or answers(port), f"{name} listens")
+        eventually(lambda: process.poll() is not None or accepts(port), f"{name} listens")
         assert process.poll() is None, (folder / "log").read_text()
         yield proxy
     finally:
         process.terminate()
         process.wait()
         log.close()
-
-
-def answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 60).close()
-    except OSError:
-        return False
-    return True
 
 
 def test_a_bid_and_its_notices(proxied: Proxied) -> None:

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from support.campaigns import put
 from support.commands import succeed
 from support.http import ask
-from support.processes import eventually, workers_of
+from support.processes import accepts, eventually, workers_of
 from support.soak.disk import mounted
 from support.stack import Stack, execute, run
 from support.wire import Wire, head
@@ -187,14 +186,6 @@ def test_a_request_in_flight_is_answered_before_the_end(
         assert wire.read().status == 200
     assert stack.process.wait(60) == 0
     assert "Traceback" not in stack.output
-
-
-def accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 5).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from support.stack import connected
+from support.stack import connected, lock_is_awaited
 
 from snapbid.base.risks import forbids
 from snapbid.base.version import version
@@ -293,21 +293,13 @@ class TestCampaigns:
             await transaction.start()
             await put(slow, "slow")
             second = asyncio.create_task(put(quick, "quick"))
-            await waiting_for_a_lock(connection)
+            await lock_is_awaited(connection)
             seen = await campaigns.fetch_since(connection, 0)
             assert seen.changed == ()
             await transaction.commit()
             await second
             names = [row.id for row in (await campaigns.fetch_since(connection, 0)).changed]
             assert names == ["slow", "quick"]
-
-
-async def waiting_for_a_lock(connection: asyncpg.Connection) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not await connection.fetchval(
-            "select exists (select from pg_locks where not granted)"
-        ):
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize(

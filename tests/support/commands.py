@@ -5,7 +5,9 @@ Use it to test what a command does; use `support.stack.run` to test how the prog
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from click.testing import CliRunner
 
@@ -21,6 +23,20 @@ def invoke(
         main, arguments, input=input, env={**others, **environ}, catch_exceptions=False
     )
     return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+
+def shell(script: str, environ: Mapping[str, str], folder: Path) -> str:
+    """Run a script in a folder, with this Python's programs; return what it prints."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        env={**environ, "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 def succeed(environ: Mapping[str, str], *arguments: str, input: str | None = None) -> str:

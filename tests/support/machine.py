@@ -76,8 +76,7 @@ class Machine:
         if how in ("briefly", "stalled"):
             proxy.stall()
         elif how == "unreachable":
-            await proxy.refuse()
-            proxy.cut()
+            await proxy.disconnect()
         else:
             self.kill("redis")
 

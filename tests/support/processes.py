@@ -1,5 +1,6 @@
 """Child processes, and waiting for conditions."""
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,15 @@ def descendants(pid: int) -> dict[int, str]:
         processes |= children
         parents += children
     return processes
+
+
+def accepts(port: int) -> bool:
+    """Whether anybody is let in there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 60).close()
+    except OSError:
+        return False
+    return True
 
 
 def listening(port: int) -> int:

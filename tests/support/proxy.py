@@ -114,6 +114,11 @@ class FaultProxy:
         for writer in tuple(self._writers):
             writer.transport.abort()
 
+    async def disconnect(self) -> None:
+        """End every connection, and refuse new ones."""
+        await self.refuse()
+        self.cut()
+
     def damage(self, way: Way) -> None:
         """Make the next length in a direction larger than what follows."""
         self._damaging.add(way)

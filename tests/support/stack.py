@@ -27,6 +27,7 @@ from workload.serving import confirm_budgets, free_ports
 
 START_S = 120.0
 STOP_S = 120.0
+LOCK_S = 30.0
 JWT_SECRET = "a secret that only the tests ever use"
 
 
@@ -89,6 +90,15 @@ async def execute(dsn: str, sql: str, *values: Any) -> None:
 async def fetch(dsn: str, sql: str, *values: Any) -> list[tuple[Any, ...]]:
     async with connected(dsn) as connection:
         return [tuple(row) for row in await connection.fetch(sql, *values)]
+
+
+async def lock_is_awaited(connection: asyncpg.Connection) -> None:
+    """Wait until somebody waits for a lock."""
+    async with asyncio.timeout(LOCK_S):
+        while not await connection.fetchval(
+            "select exists (select from pg_locks where not granted)"
+        ):
+            await asyncio.sleep(0.005)
 
 
 def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:

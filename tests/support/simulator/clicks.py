@@ -7,7 +7,7 @@ was under way then, its own flag decides.
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -42,14 +42,27 @@ def draw(seed: str, seconds: float, workers: list[str]) -> list[tuple[float, str
     rng = random.Random(f"{seed} clicks")
     if rng.random() >= LIKELY:
         return []
-    requests, number = [], 0
-    for _ in range(rng.choice((10, 40, 80))):
-        size = rng.choice((1, 1, 2, 5))
+    return draw_requests(rng, "k", (10, 40, 80), (1, 1, 2, 5), seconds, workers)
+
+
+def draw_requests(
+    rng: random.Random,
+    letter: str,
+    counts: Sequence[int],
+    sizes: Sequence[int],
+    seconds: float,
+    workers: list[str],
+) -> list[tuple[float, str, str]]:
+    """One of `counts` requests, each of one of `sizes` new events, by numbers after a letter."""
+    requests: list[tuple[float, str, str]] = []
+    number = 0
+    for _ in range(rng.choice(counts)):
+        size = rng.choice(sizes)
         names = [str(number + place) for place in range(size)]
         number += size
         at = 0.3 + rng.random() * seconds
-        for _ in range(rng.choice((1, 1, 2, 3))):
-            text = ",".join(f"k{name}.{rng.choice((0,) * 8 + (1,))}" for name in names)
+        for _ in range(rng.choice((1, 1, 2, 3))):  # sent again, whatever was answered
+            text = ",".join(f"{letter}{name}.{rng.choice((0,) * 8 + (1,))}" for name in names)
             requests.append((at, rng.choice(workers), text))
             at += rng.choice((0.002, 0.3, 3.0)) * rng.random()
     return requests

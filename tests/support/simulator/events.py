@@ -153,17 +153,7 @@ def draw(seed: str, seconds: float, workers: list[str]) -> list[tuple[float, str
     rng = random.Random(f"{seed} events")
     if rng.random() >= LIKELY:
         return []
-    requests: list[tuple[float, str, str]] = []
-    number = 0
-    for _ in range(rng.choice((5, 15, 40))):
-        size = rng.choice((1, 1, 1, 2, 5))
-        names = [str(number + place) for place in range(size)]
-        number += size
-        at = 0.3 + rng.random() * seconds
-        for _ in range(rng.choice((1, 1, 2, 3))):  # sent again, whatever was answered
-            text = ",".join(f"e{name}.{rng.choice((0,) * 8 + (1,))}" for name in names)
-            requests.append((at, rng.choice(workers), text))
-            at += rng.choice((0.002, 0.3, 3.0)) * rng.random()
+    requests = clicks.draw_requests(rng, "e", (5, 15, 40), (1, 1, 1, 2, 5), seconds, workers)
     requests += _draw_bonuses(random.Random(f"{seed} bonuses"), seconds, workers)
     return requests + clicks.draw(seed, seconds, workers)
 
