@@ -71,6 +71,8 @@ def test_agreement_is_status_0(environ: dict[str, str], database: str, tmp_path:
         (("acme", "--currency", "EURO!"), "'--currency': must be a code like EUR"),
         (("acme", "--out", "/proc/none/out.csv"), "/proc/none/out.csv: No such file"),
         (("acme", "--page", "/proc/none/page.html"), "/proc/none/page.html: No such file"),
+        (("acme", "--timezone", "Mars"), "Europe/Paris"),
+        (("acme", "--column", "auction="), "must be FIELD=NAME"),
     ],
 )
 def test_misuse_is_status_2(
@@ -160,20 +162,6 @@ def test_omissions_are_named(
     assert "nothing is in dispute" not in done.stdout
     assert "columns: 'auction' as auction, 'imp' as imp" in done.stdout
     assert "columns: &#x27;auction&#x27; as auction" in page.read_text()
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [(("--timezone", "Mars"), "Europe/Paris"), (("--column", "auction="), "must be FIELD=NAME")],
-)
-def test_more_misuse_is_status_2(
-    environ: dict[str, str], tmp_path: Path, options: tuple[str, ...], says: str
-) -> None:
-    (tmp_path / "log.csv").write_text("id\na\n")
-    arguments = ("acme", str(tmp_path / "log.csv"), "--auctions", str(tmp_path))
-    done = invoke(environ, "reconcile", *arguments, *options)
-    assert done.returncode == 2, done.stdout
-    assert says in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The verdict on statistics that no short run brings about, and how Redis keeps them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -77,14 +77,19 @@ def test_only_complete_shares_show_100_percent() -> None:
     assert item.evidence[0] == "device.geo.country: 99.9% (99,999 of 100,000)"
 
 
-async def test_spans_use_minutes_up_to_an_hour(fresh_redis: str) -> None:
+@pytest.fixture
+async def redis(fresh_redis: str) -> AsyncIterator[Redis]:
     async with Redis.from_url(fresh_redis) as redis:
-        store = RequestStatsStore(redis)
-        for number, ago in enumerate((0, 9, 11, 59, 61, 300), 1):
-            for ssp, requests in ((7, 1), (8, 5)):
-                totals = RequestTotals(Counter(requests=requests))
-                await store.write({ssp: totals}, NOW - ago * 60, f"w{ssp}", number)
-        by_span = {span: await store.read(7, 1, span, NOW) for span in (1, 10, 60, 120, 600)}
+        yield redis
+
+
+async def test_spans_use_minutes_up_to_an_hour(redis: Redis) -> None:
+    store = RequestStatsStore(redis)
+    for number, ago in enumerate((0, 9, 11, 59, 61, 300), 1):
+        for ssp, requests in ((7, 1), (8, 5)):
+            totals = RequestTotals(Counter(requests=requests))
+            await store.write({ssp: totals}, NOW - ago * 60, f"w{ssp}", number)
+    by_span = {span: await store.read(7, 1, span, NOW) for span in (1, 10, 60, 120, 600)}
     counts = {span: seen.counts["requests"] for span, seen in by_span.items()}
     assert counts == {1: 1, 10: 2, 60: 4, 120: 5, 600: 6}  # 2 hours are 22:00 to now
     assert by_span[10].since == NOW - 30 - 10 * 60
@@ -92,36 +97,34 @@ async def test_spans_use_minutes_up_to_an_hour(fresh_redis: str) -> None:
     assert by_span[1].last_at == {"first": NOW, "requests": NOW - 300 * 60}
 
 
-async def test_pending_counts_are_bounded(fresh_redis: str) -> None:
-    async with Redis.from_url(fresh_redis) as redis:
-        store = RequestStatsStore(redis)
-        for batch in range(1, 4):
-            answers = [f"{NOW} {number}" for number in range(KEPT)]
-            problems = [f"{NOW} 400 {number}" for number in range(KEPT)]
-            totals = RequestTotals(Counter(a=1), answers, problems)
-            await store.write({7: totals}, NOW, "w", batch)
-        for number in range(2 * MAX_STRAYS):
-            await store.write_strays([f"s{number}"], NOW + number)
-        seen = await store.read(7, 1, 10, NOW)
-        expires = [await redis.ttl(key) async for key in redis.scan_iter("{golive}:7:*")]
+async def test_pending_counts_are_bounded(redis: Redis) -> None:
+    store = RequestStatsStore(redis)
+    for batch in range(1, 4):
+        answers = [f"{NOW} {number}" for number in range(KEPT)]
+        problems = [f"{NOW} 400 {number}" for number in range(KEPT)]
+        totals = RequestTotals(Counter(a=1), answers, problems)
+        await store.write({7: totals}, NOW, "w", batch)
+    for number in range(2 * MAX_STRAYS):
+        await store.write_strays([f"s{number}"], NOW + number)
+    seen = await store.read(7, 1, 10, NOW)
+    expires = [await redis.ttl(key) async for key in redis.scan_iter("{golive}:7:*")]
     assert [status for _, status in seen.answers] == list(reversed(range(KEPT)))
     assert [detail for _, _, detail in seen.problems] == [str(n) for n in reversed(range(KEPT))]
     assert len(seen.strays) == MAX_STRAYS
     assert sorted(ttl > 0 for ttl in expires) == [False, *[True] * 5]  # `at` stays
 
 
-async def test_refused_writes_are_retried(fresh_redis: str) -> None:
-    unavailable, here = Redis.from_url("redis://127.0.0.1:1"), Redis.from_url(fresh_redis)
-    async with unavailable, here:
+async def test_refused_writes_are_retried(redis: Redis) -> None:
+    async with Redis.from_url("redis://127.0.0.1:1") as unavailable:
         stats = RequestStatsWriter(RequestStatsStore(unavailable), lambda: NOW)
         for _ in range(2):
             stats.of(7).counts.answered(204)
             with pytest.raises(RedisError):
                 await stats.write()
-        stats._store = RequestStatsStore(here)
-        stats.of(7).counts.answered(200)
-        await stats.write()
-        seen = await RequestStatsStore(here).read(7, 1, 10, NOW)
+    stats._store = RequestStatsStore(redis)
+    stats.of(7).counts.answered(200)
+    await stats.write()
+    seen = await RequestStatsStore(redis).read(7, 1, 10, NOW)
     assert seen.counts == {"status:204": 2, "status:200": 1}
     assert [status for _, status in seen.answers] == [200, 204, 204]
 
@@ -140,38 +143,36 @@ class Forgetful(RequestStatsStore):
             raise TimeoutError("the answer was lost")
 
 
-async def test_a_batch_whose_answer_was_lost_counts_once(fresh_redis: str) -> None:
-    async with Redis.from_url(fresh_redis) as redis:
-        stats = RequestStatsWriter(Forgetful(redis), lambda: NOW)
-        for _ in range(2):
-            stats.of(7).counts.answered(204)
-            with pytest.raises(TimeoutError):
-                await stats.write()
-        stats.of(7).counts.answered(200)
-        await stats.write()
-        seen = await RequestStatsStore(redis).read(7, 1, 10, NOW)
+async def test_a_batch_whose_answer_was_lost_counts_once(redis: Redis) -> None:
+    stats = RequestStatsWriter(Forgetful(redis), lambda: NOW)
+    for _ in range(2):
+        stats.of(7).counts.answered(204)
+        with pytest.raises(TimeoutError):
+            await stats.write()
+    stats.of(7).counts.answered(200)
+    await stats.write()
+    seen = await RequestStatsStore(redis).read(7, 1, 10, NOW)
     assert seen.counts == {"status:204": 2, "status:200": 1}
     assert [status for _, status in seen.answers] == [200, 204, 204]
 
 
-async def test_unknown_notices_are_looked_up_three_times(fresh_redis: str) -> None:
+async def test_unknown_notices_are_looked_up_three_times(redis: Redis) -> None:
     """A test bid may be written down by another worker after its notice has come."""
-    async with Redis.from_url(fresh_redis) as redis:
-        stats = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
-        other = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
-        stats.unknown_notice(WIN, b"a", b"1")
-        stats.unknown_notice(WIN, b"a", b"2")
-        await stats.write()
-        await stats.write()
-        other.of(7).tested.append(("a", ["1"]))
-        other.of(7).counts.answered(200)
-        await other.write()
-        await stats.write()
-        other.of(7).tested.append(("a", ["2"]))
-        other.of(7).counts.answered(200)
-        await other.write()
-        await stats.write()
-        assert (await RequestStatsStore(redis).read(7, 1, 10, NOW)).counts["win"] == 1
+    stats = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
+    other = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
+    stats.unknown_notice(WIN, b"a", b"1")
+    stats.unknown_notice(WIN, b"a", b"2")
+    await stats.write()
+    await stats.write()
+    other.of(7).tested.append(("a", ["1"]))
+    other.of(7).counts.answered(200)
+    await other.write()
+    await stats.write()
+    other.of(7).tested.append(("a", ["2"]))
+    other.of(7).counts.answered(200)
+    await other.write()
+    await stats.write()
+    assert (await RequestStatsStore(redis).read(7, 1, 10, NOW)).counts["win"] == 1
 
 
 class Slow(RequestStatsStore):
@@ -191,20 +192,19 @@ class Slow(RequestStatsStore):
         return await super().testers(digests)
 
 
-async def test_counts_during_a_write_are_kept(fresh_redis: str) -> None:
-    async with Redis.from_url(fresh_redis) as redis:
-        store = Slow(redis)
-        stats = RequestStatsWriter(store, lambda: NOW)
-        store.meanwhile = lambda: stats.stray("second")
-        stats.stray("first")
-        stats.unknown_notice(WIN, b"a", b"1")
-        with pytest.raises(TimeoutError):
-            await stats.write()
-        stats.of(7).tested.append(("a", ["1"]))
-        stats.of(7).counts.answered(200)
+async def test_counts_during_a_write_are_kept(redis: Redis) -> None:
+    store = Slow(redis)
+    stats = RequestStatsWriter(store, lambda: NOW)
+    store.meanwhile = lambda: stats.stray("second")
+    stats.stray("first")
+    stats.unknown_notice(WIN, b"a", b"1")
+    with pytest.raises(TimeoutError):
         await stats.write()
-        await stats.write()
-        seen = await store.read(7, 1, 10, NOW)
+    stats.of(7).tested.append(("a", ["1"]))
+    stats.of(7).counts.answered(200)
+    await stats.write()
+    await stats.write()
+    seen = await store.read(7, 1, 10, NOW)
     assert set(seen.strays) == {"first", "second"}
     assert seen.counts["win"] == 1
 
@@ -221,7 +221,7 @@ class Sampled(RequestStats):
 
 
 async def test_samples_are_examined_in_turns_as_far_as_there_is_time(
-    fresh_redis: str, monkeypatch: pytest.MonkeyPatch
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
 
@@ -233,12 +233,9 @@ async def test_samples_are_examined_in_turns_as_far_as_there_is_time(
     clock = [0.0]
     monkeypatch.setattr(writer, "examine", examine)
     monkeypatch.setattr(writer, "thread_time", lambda: clock[0])
-    async with Redis.from_url(fresh_redis) as redis:
-        stats = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
-        stats._ssps |= {7: Sampled("a"), 8: Sampled("b")}
-        await stats.write()
-        counts = [
-            (await RequestStatsStore(redis).read(number, 1, 10, NOW)).counts for number in (7, 8)
-        ]
+    stats = RequestStatsWriter(RequestStatsStore(redis), lambda: NOW)
+    stats._ssps |= {7: Sampled("a"), 8: Sampled("b")}
+    await stats.write()
+    counts = [(await RequestStatsStore(redis).read(number, 1, 10, NOW)).counts for number in (7, 8)]
     assert looked == ["a", "b", "a"]
     assert [each["examined"] for each in counts] == [2, 1]
