@@ -199,6 +199,22 @@ class TestRedisUnavailable:
             await until(lambda: _limited(worker))
 
 
+async def test_a_cache_that_does_not_answer_is_named(
+    own_redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert own_redis.process
+    async with redis.asyncio.Redis.from_url(own_redis.url) as client:
+        reports_kept = cache.ReportCache(client)
+        assert await reports_kept.get("key") is None
+        assert not caplog.records
+        own_redis.process.send_signal(signal.SIGSTOP)
+        try:
+            assert await reports_kept.get("key") is None
+        finally:
+            own_redis.process.send_signal(signal.SIGCONT)
+    assert "failed to read the report cache: no answer; querying" in caplog.text
+
+
 class TestWarehouseUnavailable:
     @pytest.mark.usefixtures("patient_stores")
     async def test_a_query_that_takes_too_long(

@@ -49,7 +49,7 @@ class ReportCache:
         except (RedisError, OSError) as error:
             repeated.warning(
                 "failed to read the report cache: %(reason)s; querying the warehouse",
-                {"reason": error or "no answer"},
+                {"reason": str(error) or "no answer"},
             )
             return None
         if body is None:
@@ -64,7 +64,7 @@ class ReportCache:
             repeated.warning(
                 "failed to write the report cache: %(reason)s; the next request will query"
                 " the warehouse",
-                {"reason": error or "no answer"},
+                {"reason": str(error) or "no answer"},
             )
 
 

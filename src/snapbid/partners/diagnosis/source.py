@@ -98,7 +98,7 @@ class DiagnosisSource:
             repeated.warning(
                 "failed to read statistics for a diagnosis: %(reason)s; omitting the checklist and"
                 " the most recent minutes until Redis is back",
-                {"reason": error or "no answer"},
+                {"reason": str(error) or "no answer"},
             )
             return None
         return {name: recent[number] for name, number in numbers.items()}
