@@ -3,6 +3,7 @@
 -- include counters
 -- include clock
 -- include money
+-- include families
 -- The use of campaigns' budgets, and whether a cost is within their limits (money.lua has the keys).
 --
 -- Redis counts in 64 bits; Lua is exact only up to 2^53. Small amounts are added up here and written at
@@ -153,10 +154,8 @@ local function within(allowance, price, limits, holds)
   return true
 end
 
-local ids_of_family -- remember.lua, which knows them, sets this: the ids of an SSP and its variants
-
 local function ssp_of(value) -- of a record
-  return digits((struct.unpack('<I4', value)))
+  return (struct.unpack('<I4', value))
 end
 
 -- What an SSP holds of a contested budget, under all of its ids, and what all SSPs hold; nil for nothing.
@@ -201,7 +200,7 @@ end
 -- holds are counted by SSP.
 local CONTESTED_S = 600
 local function contest(allowance, value)
-  local ssp = digits(ids_of_family(ssp_of(value))[1])
+  local ssp = digits(family_of(ssp_of(value)))
   local before = redis.call('HGET', allowance.key, 'a')
   if before ~= ssp then
     redis.call('HSET', allowance.key, 'a', ssp)

@@ -7,9 +7,10 @@
 -- Amounts are nano-USD: the cost of a plain bid is then exactly its CPM in micro-USD. DAY counts from
 -- 1970-01-01. ENDS is the end of a hold, in seconds of the hold clock (clock.lua).
 --   {sbN}:m:CAMPAIGN        t: used in total, by spend and live holds; dDAY: used by that day's bids;
---                           eENDS:DAY: held until ENDS by that day's bids; a: the SSP, for a variant its
---                           family's, that was refused last. While the budget is contested, holds are counted by SSP:
---                           eENDS:DAY:SSP, and summed by SSP and in total: hSSP, h
+--                           eENDS:DAY: held until ENDS by that day's bids; a: the SSP that was refused
+--                           last, for a variant its family's number. While the budget is contested,
+--                           holds are counted by SSP: eENDS:DAY:SSP, and summed by SSP and in total:
+--                           hSSP, h
 --   {sbN}:contested         {sbN}:m:CAMPAIGN for which several SSPs compete -> until when (hold clock, s)
 --   {sbN}:x:CAMPAIGN        ENDS:DAY and ENDS:DAY:SSP of the holds, by ENDS
 --   {sbN}:g:CAMPAIGN        for a budget in escrow, by period NAME (t: in total, DAY: of one day):

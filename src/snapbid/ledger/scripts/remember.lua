@@ -4,7 +4,7 @@
 -- include segment
 -- include time_buckets
 -- include records
--- include allowances
+-- include families
 -- include budget
 -- include admit
 -- Remembers a batch of bids and counts them, in one step.
@@ -40,27 +40,6 @@ if last and math.abs(tonumber(last) or last:match('^%-?%d+')) >= number then
   return 0
 end
 local of_time_bucket = keys_of(time_bucket)
-
-local families
-local function family_of(ssp)
-  if not families then
-    families = {}
-    for variant, family in ARGV[7]:gmatch('(%d+)=(%d+)') do
-      families[tonumber(variant)] = tonumber(family)
-    end
-  end
-  return families[ssp] or ssp
-end
-
-ids_of_family = function(ssp)
-  local ids = {family_of(tonumber(ssp))}
-  for variant, family in pairs(families) do
-    if family == ids[1] then
-      ids[#ids + 1] = variant
-    end
-  end
-  return ids
-end
 
 -- Whether a record is of a different family than a bid; counts that as an anomaly.
 local function is_anothers(older, value)
