@@ -107,10 +107,10 @@ cdef class Members:
         if len(key) != 16:
             raise ValueError("a key must have 16 bytes")
         self.over_bytes = memoryview(over)
-        self.base_bytes = memoryview(b"" if base is None else base)
         self.key, self.audiences, self.products = key, audiences, products
         open_section(&self.over, self.over_bytes, n_over)
         if base is not None:
+            self.base_bytes = memoryview(base)
             open_section(&self.base, self.base_bytes, n_base)
 
     def __len__(self):
