@@ -36,7 +36,7 @@ from snapbid.campaigns.document import parse_json
 from snapbid.catalog._index import Index, Query
 from snapbid.catalog.payload import Builder, put
 from snapbid.reference import agents, rates
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from workload import campaigns, pools, requests
 
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
@@ -82,7 +82,7 @@ def subject(shape: str, count: int) -> Subject:
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     agents.load()
-    lookups = Lookups(GeoDatabase(DEFAULT_PATH), rates.load())
+    lookups = Lookups(GeoDatabase(), rates.load())
     made = [decode(body) for body in requests.encode(requests.make(REQUESTS))]
     asked = [(request, imp) for request in made for imp in request.imp or ()]
     sizes_of = sizes["index"], sizes["payload"]

@@ -15,7 +15,7 @@ from snapbid.catalog._index import Index
 from snapbid.catalog.catalog import Base
 from snapbid.catalog.payload import Builder, put
 from snapbid.reference import agents, rates
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from workload import campaigns, requests
 
 CHANGED: Final = 1_000
@@ -33,7 +33,7 @@ def overlays(base: Base, folder: Path) -> dict[str, Any]:
         f"{CHANGED:,} changed": (mapped, _changes()),
     }
     agents.load()
-    lookups = Lookups(GeoDatabase(DEFAULT_PATH), rates.load())
+    lookups = Lookups(GeoDatabase(), rates.load())
     made = [decode(body) for body in requests.encode(requests.make(REQUESTS))]
     asked = [(request, imp) for request in made for imp in request.imp or ()]
     subjects = {

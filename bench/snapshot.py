@@ -19,7 +19,7 @@ from snapbid.catalog._members import MemberBook, Members, starts_of
 from snapbid.catalog.catalog import Catalog, Head, encode
 from snapbid.catalog.payload import put
 from snapbid.reference import agents, rates
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from workload import campaigns, pools
 
 SSP = "acme"
@@ -54,7 +54,7 @@ def lookups(catalog: Catalog) -> Lookups:
     book = MemberBook()
     book.use(Members(PERSONS, {1: AUDIENCE}, {}, starts_of(b""), 0))
     return Lookups(
-        GeoDatabase(DEFAULT_PATH),
+        GeoDatabase(),
         catalog.rates,
         suppression=Suppression(key=PERSONS),
         members=book,

@@ -12,7 +12,7 @@ from support.vast import why_not_played
 
 from snapbid.campaigns.campaign import CampaignMistake
 from snapbid.campaigns.campaign_file import read_file
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 
 CASES = sorted((Path(__file__).parent / "cases" / "adserver").glob("*.json"))
 
@@ -25,7 +25,7 @@ def test_creative_is_imported_and_bids(path: Path, redis_url: str) -> None:
     assert len([*read_file("a.json", BytesIO(json.dumps(document).encode()), warnings)]) == 1
     said = [str(each).removeprefix("line 1: creatives[0].") for each in warnings]
     assert said == case["warnings"]
-    snapshot = snapshot_of([document], {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
+    snapshot = snapshot_of([document], {"acme": "acme"}, RATES, GeoDatabase())
     request = {"id": "a", "imp": [case["imp"]]}
     with LocalApp(snapshot, redis_url) as app:
         reply = app.bid(json.dumps(request).encode())

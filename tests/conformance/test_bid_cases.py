@@ -33,7 +33,7 @@ from support.snapshot import snapshot_of
 
 from snapbid.base.http import zstd
 from snapbid.bidding.routes import bid_path
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.rates import Rates
 
 Document = dict[str, Any]
@@ -67,7 +67,7 @@ def load() -> list[Any]:
 
 @pytest.fixture(scope="module")
 def geo() -> GeoDatabase:
-    return GeoDatabase(DEFAULT_PATH)
+    return GeoDatabase()
 
 
 @pytest.mark.parametrize("path", load())

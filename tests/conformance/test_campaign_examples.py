@@ -13,7 +13,7 @@ from snapbid.campaigns.campaign import Campaign, CampaignMistake
 from snapbid.campaigns.campaign_file import read_file
 from snapbid.campaigns.review import Known, warnings_of
 from snapbid.operations.export import examples, read
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 
 MONDAY = datetime(2027, 3, 1, 7, 30, tzinfo=UTC)
 FILES = [name for name in examples.NAMES if ".request." not in name and name != examples.PAGE]
@@ -37,7 +37,7 @@ def test_an_example_bids_on_its_request(file: str, fresh_redis: str) -> None:
     now_ms = int(MONDAY.timestamp()) * 1000
     known = Known((), (), ["acme"])
     assert [each for campaign in imported for each in warnings_of(campaign, now_ms, known)] == []
-    snapshot = snapshot_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
+    snapshot = snapshot_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase())
     with LocalApp(snapshot, fresh_redis, clock=lambda: now_ms) as app:
         reply = app.bid(read(f"{file.partition('.')[0]}.request.json").encode())
     assert reply.status == 200
@@ -48,7 +48,7 @@ def test_an_example_bids_on_its_request(file: str, fresh_redis: str) -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_example_targeting_decides(file: str, fresh_redis: str) -> None:
     """A request with nothing but an impression that none of them is for gets no bid."""
-    snapshot = snapshot_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase(DEFAULT_PATH))
+    snapshot = snapshot_of(documents(file), {"acme": "acme"}, RATES, GeoDatabase())
     bare = {"id": "bare", "imp": [{"id": "1", "banner": {"w": 1, "h": 1}}]}
     with LocalApp(snapshot, fresh_redis, clock=lambda: int(MONDAY.timestamp()) * 1000) as app:
         assert app.bid(json.dumps(bare).encode()).status == 204

@@ -21,7 +21,7 @@ from support.http import Reply
 from support.snapshot import snapshot_of
 from support.vast import why_not_played
 
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.rates import Rates
 
 SSP = "prebid"
@@ -38,9 +38,7 @@ def marked(scenario: Scenario) -> Any:
 
 def bidder_of(documents: Iterable[dict[str, Any]], module_redis: str) -> LocalApp:
     rates = Rates(USD, date(2026, 3, 4))
-    return LocalApp(
-        snapshot_of(documents, {SSP: SSP}, rates, GeoDatabase(DEFAULT_PATH)), module_redis
-    )
+    return LocalApp(snapshot_of(documents, {SSP: SSP}, rates, GeoDatabase()), module_redis)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from support.stack import Stack, connected, run
 
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.ledger.bids.records import LOSS, NoticeVerdict
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.rates import Rates
 from snapbid.warehouse import campaigns
 
@@ -49,7 +49,7 @@ def campaign(name: str, cpm: float, *sizes: str, **more: Any) -> dict[str, Any]:
 def snapshot(*documents: dict[str, Any]) -> CatalogSnapshot:
     rates = Rates({"USD": Fraction(1)}, datetime.now(UTC).date())
     ssps = {"acme": "acme", "other": "other"}
-    return snapshot_of(documents, ssps, rates, GeoDatabase(DEFAULT_PATH))
+    return snapshot_of(documents, ssps, rates, GeoDatabase())
 
 
 def answer(app: LocalApp, auction: str, *sizes: str, ssp: str = "acme", **more: Any) -> Any:

@@ -22,7 +22,7 @@ from support.snapshot import snapshot_of
 from snapbid.base.errors import BadRequest, Problem
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.embedded import demo
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.rates import Rates
 
 Path = tuple[str | int, ...]
@@ -45,7 +45,7 @@ odd_values = values | odd_texts | st.lists(odd_texts | scalars, max_size=3)
 @pytest.fixture(scope="module")
 def app(module_redis: str) -> Iterator[LocalApp]:
     documents = [*everything.campaigns(), *(json.loads(text) for _, text in demo.documents())]
-    snapshot = snapshot_of(documents, demo.SSPS, RATES, GeoDatabase(DEFAULT_PATH))
+    snapshot = snapshot_of(documents, demo.SSPS, RATES, GeoDatabase())
     with LocalApp(snapshot, module_redis) as local:
         yield local
 

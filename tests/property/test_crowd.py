@@ -17,12 +17,12 @@ from snapbid.catalog._index import Index
 from snapbid.catalog.catalog import Catalog, Head, encode
 from snapbid.catalog.payload import Builder, put
 from snapbid.reference import rates
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from workload import campaigns, pools, requests
 
 COUNT = 16_000
 SSP = "acme"
-GEO = GeoDatabase(DEFAULT_PATH)
+GEO = GeoDatabase()
 WORLD = World(
     campaigns=[],
     registry=dict(pools.REGISTRY),

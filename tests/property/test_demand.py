@@ -25,7 +25,7 @@ from snapbid.partners.demand import clauses
 from snapbid.partners.demand.clauses import AHEAD_MS, Clause, admits, ceiling, clauses_of, reduced
 from snapbid.partners.demand.rules import DemandRules, rules_of
 from snapbid.reference import rates
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from workload import campaigns, pools
 
 
@@ -171,7 +171,7 @@ def test_half_of_the_unanswered_requests_are_dropped_and_no_bid(requests: Any) -
     asked = [request for request in requests() if read(request) is not None]
     if not asked:
         pytest.skip("there is no corpus of real requests")
-    geo, now_ms, of = GeoDatabase(DEFAULT_PATH), 1_800_000_000_000, {ssp: pools.REGISTRY[ssp]}
+    geo, now_ms, of = GeoDatabase(), 1_800_000_000_000, {ssp: pools.REGISTRY[ssp]}
     shares = []
     for kept in (documents, documents[500:550]):
         snapshot = snapshot_of(kept, pools.REGISTRY, rates.load(), geo)
@@ -199,7 +199,7 @@ def test_rules_lose_no_bid_while_campaigns_change(requests: Any) -> None:
     made = list(campaigns.documents(1040))
     standing = {document["id"]: document for document in made[:1000]}
     added = iter(made[1000:])
-    geo, lost = GeoDatabase(DEFAULT_PATH), 0
+    geo, lost = GeoDatabase(), 0
     before: DemandRules | None = None
     for _ in range(6):
         changed, wider = set[str](), False

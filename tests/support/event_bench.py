@@ -16,11 +16,11 @@ from snapbid.events.validate import read_batch
 from snapbid.metrics import Metrics
 from snapbid.queues import queue
 from snapbid.reference import history
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from snapbid.warehouse.events import join
 from support.sending import NOW
 
-GEO = GeoDatabase(DEFAULT_PATH)
+GEO = GeoDatabase()
 HISTORY = history.load()
 CASINO = Product("casino", frozenset({"igaming"}))
 

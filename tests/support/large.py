@@ -14,7 +14,7 @@ from snapbid.catalog._builder import Builder
 from snapbid.catalog.catalog import Catalog, Head, encode
 from snapbid.catalog.payload import put
 from snapbid.reference import agents, rates
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from workload.campaigns import documents
 from workload.pools import REGISTRY
 
@@ -41,4 +41,4 @@ def repeated(originals: Iterable[object], count: int) -> CatalogSnapshot:
     agents.load()
     gc.collect()
     gc.freeze()  # as a worker does
-    return CatalogSnapshot(catalog, Lookups(GeoDatabase(DEFAULT_PATH), catalog.rates))
+    return CatalogSnapshot(catalog, Lookups(GeoDatabase(), catalog.rates))

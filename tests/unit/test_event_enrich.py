@@ -54,7 +54,7 @@ TABLE = """Date,USD,JPY,XAU,
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[geo.GeoDatabase]:
-    database = geo.GeoDatabase(geo.DEFAULT_PATH)
+    database = geo.GeoDatabase()
     yield database
     database.close()
 

@@ -20,7 +20,7 @@ from bench.market.fastapi_bidder.ledger import Ledger
 from bench.market.fastapi_bidder.models import Bid, BidRequest, BidResponse, SeatBid
 from snapbid.campaigns.document import decode, parse
 from snapbid.reference import agents, rates
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 
 MTYPE = {"banner": 1, "video": 2, "audio": 3, "native": 4}
 MACRO = re.compile(r"\{\{(auction_id|imp_id|campaign_id|creative_id|cachebuster)\}\}")
@@ -40,7 +40,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     await connection.close()
     agents.load()
     index = Index(parse(decode(row[0])) for row in documents)
-    geo = GeoDatabase(DEFAULT_PATH)
+    geo = GeoDatabase()
     async with Redis.from_url(os.environ["SNAPBID_REDIS_URL"]) as redis:
         app.state.registry = registry
         app.state.decider = Decider(index, registry, rates.load(), geo)

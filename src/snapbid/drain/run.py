@@ -39,7 +39,7 @@ from snapbid.operations import preflight
 from snapbid.operations.golive.store import RequestStatsStore
 from snapbid.redisclient import connection as ledger
 from snapbid.reference import history
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
+from snapbid.reference.geo import GeoDatabase, GeoDatabaseError
 from snapbid.warehouse import events, leases
 from snapbid.warehouse.suspensions import SuspensionRule
 from snapbid.warehouse.unavailable import NO_SCHEMA, OUTDATED, UNAVAILABLE
@@ -122,7 +122,7 @@ def run(settings: StoreSettings, metrics: Path) -> int:
         print(f"{metrics} cannot be used: {error.strerror}", file=sys.stderr)
         return 1
     try:
-        geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
+        geo = GeoDatabase(settings.geo_db)
     except GeoDatabaseError as error:
         print(f"SNAPBID_GEO_DB: {error}", file=sys.stderr)
         return 2

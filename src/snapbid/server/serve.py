@@ -32,7 +32,7 @@ from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.operations import preflight
 from snapbid.operations.dashboard import OpsPaths, OpsServer, Watch
 from snapbid.operations.recording.recorder import open_file
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase, GeoDatabaseError
+from snapbid.reference.geo import GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
 from snapbid.server import connections
 from snapbid.server.allocating import AllocatorThread
@@ -112,9 +112,8 @@ def _check(settings: ServingSettings) -> None:
         tokens.check_key(settings.jwt_secret.key())
     except ValueError as error:
         raise ServeError(f"SNAPBID_JWT_SECRET: {error}") from error
-    path = settings.geo_db or DEFAULT_PATH
     try:
-        GeoDatabase(path).close()
+        GeoDatabase(settings.geo_db).close()
     except GeoDatabaseError as error:
         raise ServeError(f"SNAPBID_GEO_DB: {error}") from error
     if settings.record is not None:

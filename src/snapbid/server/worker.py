@@ -46,7 +46,7 @@ from snapbid.queues.queues import EventQueues
 from snapbid.queues.rate import EventLimiter
 from snapbid.redisclient import pipelined
 from snapbid.reference import agents, history
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from snapbid.report.endpoint import PREFIX, ReportEndpoint, ssp_of
 from snapbid.report.endpoint import ROUTE as REPORT_ROUTE
 from snapbid.report.gate import TokenGate
@@ -115,7 +115,7 @@ class Worker:
         recorder = _open_recorder(settings)
         if recorder is not None:
             stack.callback(recorder.close)
-        geo = GeoDatabase(settings.geo_db or DEFAULT_PATH)
+        geo = GeoDatabase(settings.geo_db)
         stack.callback(geo.close)
         agents.load()
         self._redis = pipelined.connect(settings.redis_url)

@@ -26,7 +26,7 @@ from snapbid.metrics import Metrics
 from snapbid.queues.queues import EventQueues
 from snapbid.redisclient.connection import Connections
 from snapbid.reference import history
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from snapbid.warehouse.unavailable import UNAVAILABLE
 from support.simulator import system
 from support.simulator.allocators import Allocator
@@ -49,7 +49,7 @@ NOTICED_S: Final = 1.0  # until every worker has noticed that a clock was set
 @cache
 def _references() -> tuple[GeoDatabase, history.History]:
     """What events are enriched from."""
-    return GeoDatabase(DEFAULT_PATH), history.load()
+    return GeoDatabase(), history.load()
 
 
 class Settings(NamedTuple):

@@ -35,7 +35,7 @@ from snapbid.operations.spending import Spending
 from snapbid.operations.spending import fetch as fetch_spending
 from snapbid.redisclient import connection
 from snapbid.reference import agents, rates
-from snapbid.reference.geo import DEFAULT_PATH, GeoDatabase
+from snapbid.reference.geo import GeoDatabase
 from snapbid.warehouse import audiences, campaigns, persons, registry, suspensions, unavailable
 
 BATCH: Final = 1000  # bids in one request for verdicts
@@ -79,7 +79,7 @@ class Stores:
         catalog = await self._published(ssps) or await self._built(ssps)
         agents.load()
         lookups = Lookups(
-            GeoDatabase(settings.geo_db or DEFAULT_PATH),
+            GeoDatabase(settings.geo_db),
             catalog.rates,
             gvl_id=settings.gvl_id,
             suppression=catalog.suppression,
