@@ -66,7 +66,7 @@ build: $(VENV)/.run $(EXTENSION)
 
 # Each test is in one of three tiers: `check` has those of `CHECKED` that start no PostgreSQL, `test`
 # these and all others but the long ones, `test-all` the long ones. tests/conftest.py has the marks.
-CHECKED := tests/test_source.py tests/unit tests/conformance bench/tests
+CHECKED := tests/test_source.py tests/unit tests/conformance
 IN_CHECK := not postgres and not long
 IN_TEST := not long
 IN_TEST_ALL := long

@@ -117,14 +117,15 @@ CAMPAIGN = {
     "cpm": 1,
     "creatives": [{"id": "k", "media": "banner", "w": 300, "h": 250, "adm": MARKUP}],
 }
-CATALOG = catalog_of([CAMPAIGN], {"acme": "acme", "acme-eu": "acme"}, rates.load())
+RATES = rates.load()
+CATALOG = catalog_of([CAMPAIGN], {"acme": "acme", "acme-eu": "acme"}, RATES)
 
 
 def click_ids(request: dict[str, Any], folder: Path, **lookups: Any) -> list[str]:
     """The click ids of a bid on a request to a variant of an SSP, at epoch ms 5,999."""
     metrics, ledger = Metrics(folder), cast(Any, Remembering())
     bidding = Bidding(WRITER, ledger, metrics, max_bytes=8192, tmax_ms=60_000, clock=lambda: 5_999)
-    found = Lookups(Nowhere(), rates.load(), **lookups)
+    found = Lookups(Nowhere(), RATES, **lookups)
     snapshot = CatalogSnapshot(CATALOG, found)
     endpoint = BidEndpoint("acme-eu", snapshot, bidding, RequestStats())
     imp = {"id": "1", "banner": {"w": 300, "h": 250}}

@@ -197,7 +197,10 @@ def damages() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize(("name", "content"), damages().items(), ids=damages())
+DAMAGES = damages()
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGES.items(), ids=DAMAGES)
 def test_corrupt_files_are_detected_on_opening(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / "corrupt.mmdb"
     path.write_bytes(content)
