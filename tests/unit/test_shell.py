@@ -13,7 +13,7 @@ import click
 import pytest
 from support.commands import invoke, succeed
 
-from snapbid.base.reasons import reason
+from snapbid.base.reasons import reason, text_of
 from snapbid.cli import console
 from snapbid.cli.main import main
 from snapbid.cli.shell import ShellCommand
@@ -123,6 +123,19 @@ def test_other_addresses() -> None:
         "nothing listens at /run"
     )
     assert reason(TimeoutError(), "redis://:p@h:6379/0") == "h:6379 does not answer in time"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError("disk full"), "disk full"),
+        (TimeoutError("not connected"), "not connected"),
+        (TimeoutError(), "no answer"),
+        (ConnectionResetError(), "ConnectionResetError"),
+    ],
+)
+def test_every_error_has_a_text(error: OSError, text: str) -> None:
+    assert text_of(error) == text
 
 
 def test_a_stopped_instance_is_explained_by_every_command(tmp_path: Path) -> None:

@@ -22,7 +22,13 @@ def reason(error: BaseException, url: str) -> str:
     for sign, words in _SIGNS:
         if re.search(sign, f"{type(error).__name__} {text}"):
             return words.format(address(url))
-    return text or type(error).__name__
+    return text or text_of(error)
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's text; a timeout without one got no answer, another error has a name."""
+    unnamed = "no answer" if isinstance(error, TimeoutError) else type(error).__name__
+    return str(error) or unnamed
 
 
 def address(url: str) -> str:

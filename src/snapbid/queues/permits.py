@@ -18,6 +18,7 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.base.reasons import text_of
 from snapbid.redisclient.pipelined import script
 from snapbid.redisclient.scripts import load
 
@@ -100,7 +101,7 @@ class Permits:
                 (self.limit, wanted, round(SLICE_S * _MICROS), SPAN, *given_back, ""),
             )
         except (RedisError, OSError) as error:  # TimeoutError, too
-            raise PermitsUnavailable(str(error) or type(error).__name__) from error
+            raise PermitsUnavailable(text_of(error)) from error
         if granted:
             self._end_lease()
             self._left, self._slice, self._until = granted, counted, sent + LEASE_S

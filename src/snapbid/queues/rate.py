@@ -11,6 +11,7 @@ from msgspec import Struct
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.base.reasons import text_of
 from snapbid.redisclient.pipelined import script
 from snapbid.redisclient.scripts import load
 
@@ -54,7 +55,7 @@ class _Limiter:
         try:
             refused, wait, remaining = await self._admit(keys, args)
         except (RedisError, OSError) as error:
-            raise RateLimiterUnavailable(str(error) or type(error).__name__) from error
+            raise RateLimiterUnavailable(text_of(error)) from error
         return refused, -(-wait // _MICROS), remaining
 
 

@@ -22,6 +22,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError, InvalidResponse, RedisError, ResponseError
 
 from snapbid.base.beat import BEAT_S, left
+from snapbid.base.reasons import text_of
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.tasks import end
 from snapbid.redisclient._wire import Reply as Reply
@@ -308,7 +309,7 @@ class RoundTrips:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError) and not str(error):
             return f"not connected within {self.stall_s:g} s"
-        return str(error) or type(error).__name__
+        return text_of(error)
 
     async def confirm(self, connection: AbstractConnection, keys: ShardKeys) -> None:
         """Wait until replicas have all writes to a shard; from then on, each batch waits for them.

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.base.reasons import text_of
 from snapbid.base.redis_keys import REPORT_CACHE
 from snapbid.base.repeats import RepeatedLog
 from snapbid.redisclient.pipelined import script
@@ -49,7 +50,7 @@ class ReportCache:
         except (RedisError, OSError) as error:
             repeated.warning(
                 "failed to read the report cache: %(reason)s; querying the warehouse",
-                {"reason": str(error) or "no answer"},
+                {"reason": text_of(error)},
             )
             return None
         if body is None:
@@ -64,7 +65,7 @@ class ReportCache:
             repeated.warning(
                 "failed to write the report cache: %(reason)s; the next request will query"
                 " the warehouse",
-                {"reason": str(error) or "no answer"},
+                {"reason": text_of(error)},
             )
 
 

@@ -14,6 +14,7 @@ import asyncpg
 import msgspec
 
 from snapbid.base.errors import Problem
+from snapbid.base.reasons import text_of
 from snapbid.base.repeats import RepeatedLog
 from snapbid.report.cache import FetchedReport, ReportCache, redis_key
 from snapbid.report.window import ReportWindow
@@ -76,10 +77,9 @@ class ReportSource:
         try:
             days = await reports.fetch_days(self._pool, ssp, window.first, window.last)
         except UNAVAILABLE as error:
-            reason = str(error) or type(error).__name__
             repeated.warning(
                 "failed to fetch a report: %(reason)s; answering 500 until the warehouse is back",
-                {"reason": reason},
+                {"reason": text_of(error)},
             )
             return None
         body = encode(ssp, window, days)

@@ -10,6 +10,7 @@ import asyncpg
 
 from snapbid.base.errors import Problem, Unavailable
 from snapbid.base.http import JSON, Answer, Receive, Scope, answer, has_current, not_modified
+from snapbid.base.reasons import text_of
 from snapbid.report.endpoint import ssp_of
 from snapbid.report.gate import Admitted, TokenGate
 from snapbid.warehouse import demand
@@ -42,10 +43,9 @@ class DemandEndpoint:
         try:
             signal = await demand.fetch(self._pool, ssp, TIMEOUT_S)
         except UNAVAILABLE as error:
-            why = str(error) or type(error).__name__
             logger.warning(
                 "failed to read the demand rules of %(ssp)s: %(reason)s; answered 500",
-                {"ssp": ssp, "reason": why},
+                {"ssp": ssp, "reason": text_of(error)},
             )
             raise Problem(
                 "the rules cannot be read right now; retry after a short delay"

@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from snapbid.base.errors import Problem
+from snapbid.base.reasons import text_of
 from snapbid.base.redis_keys import REPORT_CACHE
 from snapbid.base.repeats import RepeatedLog
 from snapbid.operations.golive.store import RecentRequestStats, RequestStatsStore
@@ -98,7 +99,7 @@ class DiagnosisSource:
             repeated.warning(
                 "failed to read statistics for a diagnosis: %(reason)s; omitting the checklist and"
                 " the most recent minutes until Redis is back",
-                {"reason": str(error) or "no answer"},
+                {"reason": text_of(error)},
             )
             return None
         return {name: recent[number] for name, number in numbers.items()}
@@ -109,11 +110,10 @@ class DiagnosisSource:
         try:
             return await diagnosis.fetch(self._pool, ssp, window.days, TIMEOUT_S)
         except UNAVAILABLE as error:
-            reason = str(error) or type(error).__name__
             repeated.warning(
                 "failed to read the daily figures for a diagnosis: %(reason)s; answering 500 until"
                 " the warehouse is back",
-                {"reason": reason},
+                {"reason": text_of(error)},
             )
             raise Problem(
                 "the daily figures cannot be read right now; retry after a short delay"
