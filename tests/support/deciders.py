@@ -14,7 +14,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 
-from support.oracle import Document, World, first_of, micros, misfits, offered, rules, slots
+from support.oracle import (
+    Document,
+    Offer,
+    World,
+    all_misfits,
+    answers,
+    first_of,
+    micros,
+    offered,
+    rules,
+    rules_of_campaign,
+    rules_of_creatives,
+    slots,
+)
 from support.oracle_reading import Slot, privacy_inputs, read_request
 from support.pools import ENTRIES
 
@@ -77,31 +90,39 @@ class Deciders:
         descriptor: str,
         request: Document,
         answered: Mapping[str, str] | None = None,
-    ) -> None:
-        """Count what decided a request, and what met; `answered` as in `oracle.offers`."""
-        facts = read_request(world, descriptor, request)
-        open_world = replace(world, may_use_user_data=lambda **_: True)
-        open_facts = read_request(open_world, descriptor, request)
+    ) -> dict[str, set[Offer]]:
+        """Count what decided a request, and what met; gives the same as `oracle.offers`."""
+        facts = open_facts = read_request(world, descriptor, request)
+        if not world.may_use_user_data(**privacy_inputs(request), gvl_id=world.gvl_id):
+            open_world = replace(world, may_use_user_data=lambda **_: True)
+            open_facts = read_request(open_world, descriptor, request)
+        wanted = {}
         for slot in slots(world, facts, request, answered):
             eligible = []
             for campaign in world.campaigns:
-                refusing = list(rules(world, facts, slot, campaign))
+                missed = all_misfits(slot, campaign)
+                refusing = [
+                    *rules_of_campaign(world, facts, slot, campaign),
+                    *rules_of_creatives(slot, campaign, missed),
+                ]
                 if not refusing:
                     eligible.append(campaign)
                     self.counts.update(f"held {side}" for side in held(campaign))
                     continue
                 if len(refusing) == 1:
                     self.counts[refusing[0]] += 1
-                for together in refused_together(refusing, slot, campaign):
+                for together in refused_together(refusing, missed):
                     self.met.update(combinations(sorted(together), 2))
-            self._count_outcome(slot, eligible)
+            winners = first_of(slot, eligible)
+            wanted[slot.id] = answers(slot, winners)
+            self._count_outcome(slot, eligible, winners)
             if facts != open_facts:
                 freely = [c for c in world.campaigns if not any(rules(world, open_facts, slot, c))]
                 if freely != eligible:
                     self.counts.update(alone_withholds(world, request))
+        return wanted
 
-    def _count_outcome(self, slot: Slot, eligible: list[Document]) -> None:
-        winners = first_of(slot, eligible)
+    def _count_outcome(self, slot: Slot, eligible: list[Document], winners: list[Document]) -> None:
         price = max((micros(campaign["cpm"]) for campaign in eligible), default=0)
         deals = [offered(slot, campaign)[0] for campaign in winners]
         several = any(len(offered(slot, campaign)[1]) > 1 for campaign in winners)
@@ -117,13 +138,16 @@ class Deciders:
         self.counts.update(name for name, happened in outcomes.items() if happened)
 
 
-def refused_together(refusing: list[str], slot: Slot, campaign: Document) -> Iterator[set[str]]:
-    """What refuses a campaign: its own rules, with those of each creative where none fits."""
+def refused_together(refusing: list[str], missed: list[list[str]]) -> Iterator[set[str]]:
+    """What refuses a campaign: its own rules, with those of each creative where none fits.
+
+    `missed`: the misfits of each creative.
+    """
     own = {*refusing} - {*CREATIVE_RULES}
     if len(own) == len(refusing):
         yield own
     else:
-        yield from (own | {*misfits(slot, campaign, each)} for each in campaign["creatives"])
+        yield from (own | {*names} for names in missed)
 
 
 def held(campaign: Document) -> list[str]:

@@ -314,6 +314,12 @@ def fitting(slot: Slot, campaign: Document) -> list[Document]:
 
 def rules(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterator[str]:
     """Yield the name of every rule that refuses a campaign for an impression."""
+    yield from rules_of_campaign(world, facts, slot, campaign)
+    yield from rules_of_creatives(slot, campaign, all_misfits(slot, campaign))
+
+
+def rules_of_campaign(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterator[str]:
+    """Yield those of them that do not depend on creatives."""
     yield from refused_by_time(world, campaign)
     if campaign.get("frequency_caps") and facts.user is None:
         yield "frequency_caps.user"
@@ -321,12 +327,19 @@ def rules(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterato
     yield from refused_by_lists(facts, campaign)
     yield from refused_by_price(slot, campaign)
     yield from refused_by_pod(slot, campaign)
-    fits = fitting(slot, campaign)
-    if not fits:
-        # Of the creatives the nearest miss speaks for the campaign.
-        misses = (list(misfits(slot, campaign, each)) for each in campaign["creatives"])
-        yield from min(misses, key=len)
-    yield from refused_by_durations(slot, campaign, fits)
+
+
+def all_misfits(slot: Slot, campaign: Document) -> list[list[str]]:
+    """Give the misfits of each creative."""
+    return [[*misfits(slot, campaign, each)] for each in campaign["creatives"]]
+
+
+def rules_of_creatives(slot: Slot, campaign: Document, missed: list[list[str]]) -> Iterator[str]:
+    """Yield the other rules: `missed` are the misfits of each creative."""
+    if all(missed):  # the nearest miss of the creatives speaks for the campaign
+        yield from min(missed, key=len)
+    pairs = zip(campaign["creatives"], missed, strict=True)
+    yield from refused_by_durations(slot, campaign, [each for each, names in pairs if not names])
 
 
 def refusals(
@@ -377,13 +390,18 @@ def slots(
 
 
 def best(world: World, facts: Facts, slot: Slot) -> set[Offer]:
-    """Give the acceptable answers to one impression; none where it stands for too many."""
+    """Give the acceptable answers to one impression."""
+    eligible = [each for each in world.campaigns if not any(rules(world, facts, slot, each))]
+    return answers(slot, first_of(slot, eligible))
+
+
+def answers(slot: Slot, winners: list[Document]) -> set[Offer]:
+    """Give the answers of the campaigns that come first; none where it stands for too many."""
     if slot.quantity > MOST_QUANTITY:
         return set()
-    eligible = [each for each in world.campaigns if not any(rules(world, facts, slot, each))]
     return {
         Offer(campaign["id"], creative["id"], deal.id if deal else None, micros(campaign["cpm"]))
-        for campaign in first_of(slot, eligible)
+        for campaign in winners
         for deal, creatives in [offered(slot, campaign)]
         for creative in creatives
     }
