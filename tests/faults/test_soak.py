@@ -13,6 +13,7 @@ from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
 from support.soak.scenario import HANDS, Seed, run, steps
 
 DECK = 1
+PAUSE_S = 0.05  # of each connection; `make soak` pauses for a fifth of that
 # Seeds outside of the deck that exposed a defect, and which. None so far: each defect has a
 # separate test, which does not depend on chance.
 REGRESSIONS: dict[str, str] = {}
@@ -41,7 +42,7 @@ def test_seeds_follow_each_other() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS, ids=str)
 def test_the_accounts_balance(template: Path, seed: Seed) -> None:
-    tally = run(seed, template)
+    tally = run(seed, template, pause_s=PAUSE_S)
     print(tally.table())
     assert not tally.differences
     assert tally.answers["bid", 200] > 100
@@ -53,7 +54,7 @@ def test_the_accounts_balance(template: Path, seed: Seed) -> None:
 
 @pytest.mark.long
 def test_the_accounts_of_a_fleet_balance(template: Path) -> None:
-    tally = run(FIRST, template, several=True)
+    tally = run(FIRST, template, several=True, pause_s=PAUSE_S)
     print(tally.table())
     assert not tally.differences
     assert tally.answers["bid", 200] > 100

@@ -34,7 +34,17 @@ from support.soak import stage as stages
 from support.soak.registry import OF_FLEET, OF_MACHINE, Faults
 from support.soak.stage import Capped, Stage
 from support.soak.tally import Recovery, Tally
-from support.soak.traffic import BACK_S, BUDGETS, CAMPAIGNS, CAP, Traffic, of_all, of_family, totals
+from support.soak.traffic import (
+    BACK_S,
+    BUDGETS,
+    CAMPAIGNS,
+    CAP,
+    PAUSE_S,
+    Traffic,
+    of_all,
+    of_family,
+    totals,
+)
 from support.stack import connected
 
 ALARM: Final = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback")
@@ -100,7 +110,7 @@ def steps(seed: Seed, of: Faults[Any]) -> list[Step]:
 class Run:
     """Plays a scenario on a new stage; `tally` is its result."""
 
-    def __init__(self, seed: Seed, stage: Stage, of: Faults[Any]) -> None:
+    def __init__(self, seed: Seed, stage: Stage, of: Faults[Any], pause_s: float = PAUSE_S) -> None:
         self._faults = of
         self._seed = seed
         self._stage = stage
@@ -108,9 +118,8 @@ class Run:
         self.tally = Tally(scenarios=1)
         parts = {of.parts[name] for step in self._steps for name in step.faults}
         traffic = random.Random(f"{seed} traffic")
-        self._traffic = Traffic(
-            stage, traffic, refused_may_count=bool(parts & {"server", "machines"})
-        )
+        refused_may_count = bool(parts & {"server", "machines"})
+        self._traffic = Traffic(stage, traffic, refused_may_count, pause_s)
 
     def play(self) -> None:
         wire = self._stage.wire
@@ -330,18 +339,20 @@ def _end(traceback: list[str]) -> str:
     return next((line for line in traceback[1:] if line and not line[0].isspace()), "")
 
 
-def run(seed: Seed, made: Path, *, several: bool = False, named: str = "") -> Tally:
+def run(
+    seed: Seed, made: Path, *, several: bool = False, named: str = "", pause_s: float = PAUSE_S
+) -> Tally:
     """Play a scenario on a copy of the template: on one machine, or on a fleet.
 
-    With faults whose names have `named`.
+    With faults whose names have `named`, and with a pause of each lane of the traffic.
     """
     print(f"scenario {seed}", flush=True)
     with contextlib.ExitStack() as stack:
         if several:
             broken = stack.enter_context(fleet.opened(made, *CAMPAIGNS))
-            run = Run(seed, broken, OF_FLEET.only(named))
+            run = Run(seed, broken, OF_FLEET.only(named), pause_s)
         else:
             machine = stack.enter_context(stages.opened(made, *CAMPAIGNS))
-            run = Run(seed, machine, OF_MACHINE.only(named))
+            run = Run(seed, machine, OF_MACHINE.only(named), pause_s)
         run.play()
         return run.tally

@@ -89,12 +89,15 @@ CAMPAIGNS: Final = (
 
 
 class Traffic:
-    """All traffic against a stage, until `finish`."""
+    """All traffic against a stage, until `finish`; with a pause of each lane between requests."""
 
-    def __init__(self, stage: Stage, rng: random.Random, refused_may_count: bool) -> None:
+    def __init__(
+        self, stage: Stage, rng: random.Random, refused_may_count: bool, pause_s: float = PAUSE_S
+    ) -> None:
         self._stage = stage
         self._rng = rng
         self._stopping = False
+        self._pause_s = pause_s
         self.clicks = Clicks(rng)
         self.books = ClickedBooks(rng, refused_may_count=refused_may_count, offers=OFFERED)
         self.books.clicks = self.clicks
@@ -105,7 +108,7 @@ class Traffic:
             stage.key,
             lambda _: not self._stopping,
             sizes=EVENT_SIZES,
-            pause_s=4 * PAUSE_S,
+            pause_s=4 * pause_s,
             click_id=self.clicks.draw,
         )
         self.reports: Counter[int | None] = Counter()
@@ -136,7 +139,7 @@ class Traffic:
             except TimeoutError:
                 self.wrong.append(f"no answer within {HANG_S} s")
                 lane.close()
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._pause_s)
         lane.close()
 
     # -- reports -----------------------------------------------------------------------------
@@ -150,7 +153,7 @@ class Traffic:
                 most = sum(n for name, n in self.books.asked.items() if SSPS[name] == "nova")
                 if counted > most:
                     self.wrong.append(f"a report of {counted} bids where {most} were asked for")
-            await asyncio.sleep(20 * PAUSE_S)
+            await asyncio.sleep(20 * self._pause_s)
 
     async def report(self, ssp: str) -> Reply | None:
         """Request a report of the last days, with a new token, so that no rate limit applies."""
@@ -177,7 +180,7 @@ class Traffic:
                 self.changes["done"] += 1
             except UNAVAILABLE:
                 self.changes["failed"] += 1
-            await asyncio.sleep(30 * PAUSE_S)
+            await asyncio.sleep(30 * self._pause_s)
 
     async def _change(self, connection: asyncpg.Connection) -> None:
         if not self._has_rotated:
@@ -224,12 +227,12 @@ class Traffic:
     async def reported(self, ssp: str) -> Reply:
         """Request a report until there is one."""
         while (reply := await self.report(ssp)) is None or reply.status != 200:
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._pause_s)
         return reply
 
     async def _events_flow(self, accepted: int) -> None:
         while self.partner.statuses[202] == accepted:
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._pause_s)
 
     async def _bids_flow(self) -> None:
         in_a_row = 0
@@ -240,13 +243,13 @@ class Traffic:
             good = ready is not None and ready.status == 200 and reply is not None
             in_a_row = in_a_row + 1 if good and reply and reply.status == 200 else 0
             lane.close()
-            await asyncio.sleep(0 if in_a_row else PAUSE_S)
+            await asyncio.sleep(0 if in_a_row else self._pause_s)
 
     async def _stored(self, what: str, least: int) -> None:
         """Wait for a count of the warehouse."""
         stored = -1
         while stored < least:
-            await asyncio.sleep(5 * PAUSE_S)
+            await asyncio.sleep(5 * self._pause_s)
             with contextlib.suppress(*UNAVAILABLE):
                 async with connected(self._stage.dsn) as connection:
                     stored = int(await connection.fetchval(f"select {what}") or 0)
