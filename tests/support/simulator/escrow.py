@@ -1,6 +1,8 @@
 """What shards have of budgets, and of word for each other, looked at in Redis itself."""
 
+import itertools
 import json
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from snapbid.base.redis_keys import ShardKeys
@@ -19,11 +21,16 @@ class Escrow:
     def exceeded(self) -> list[str]:
         """Budgets of which shards were granted more than there is, or may use more than that."""
         found = []
-        for name, number in sorted(self._trade.catalog.campaigns.items()):
+        budgeted = {
+            name: number
+            for name, number in sorted(self._trade.catalog.campaigns.items())
+            if (self._trade.campaigns[name].daily, self._trade.campaigns[name].total)
+            != (None, None)
+        }
+        for name, (account, allowances) in zip(
+            budgeted, self._read(budgeted.values()), strict=True
+        ):
             campaign = self._trade.campaigns[name]
-            if (campaign.daily, campaign.total) == (None, None):
-                continue
-            account, allowances = self._read(number)
             for period, entries in account.items():
                 limit = campaign.total if period == "t" else campaign.daily
                 granted = sum(granted - returned for granted, returned, _ in entries)
@@ -47,11 +54,14 @@ class Escrow:
                 pipe.scard(f"{keys.prefix}o:{shard}")
         return sum(pipe.execute())
 
-    def _read(self, number: int) -> tuple[dict[str, Any], list[dict[bytes, bytes]]]:
-        """A campaign's accounts by period, and what each shard was granted."""
+    def _read(self, numbers: Collection[int]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+        """Campaigns' accounts by period, and what each shard was granted, as hashes."""
         pipe = self._redis.client.pipeline(transaction=False)
-        pipe.get(f"{self._keys[number % len(self._keys)].prefix}account:{number}")
-        for keys in self._keys:
-            pipe.hgetall(keys.grants(number))
-        state, *allowances = pipe.execute()
-        return json.loads(state)[1] if state else {}, allowances
+        for number in numbers:
+            pipe.get(f"{self._keys[number % len(self._keys)].prefix}account:{number}")
+            for keys in self._keys:
+                pipe.hgetall(keys.grants(number))
+        answers = iter(pipe.execute())
+        for _ in numbers:
+            state, *allowances = itertools.islice(answers, 1 + len(self._keys))
+            yield json.loads(state)[1] if state else {}, allowances

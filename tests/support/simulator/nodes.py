@@ -160,7 +160,7 @@ class NodeSession:
             return _resp([
                 [first, last, *(_fields(node) for node in (group.primary, group.replica)
                                 if node.is_up or node is group.primary)]
-                for first, last, group in cluster.ranges()
+                for first, last, group in cluster.ranges
             ])  # fmt: skip
         return _resp("\n".join(self._member(node) for node in cluster.nodes).encode())
 
@@ -172,7 +172,7 @@ class NodeSession:
             flags.insert(0, "myself")
         own = [
             f"{first}-{last}"
-            for first, last, owner in self._cluster.ranges()
+            for first, last, owner in self._cluster.ranges
             if is_primary and owner is group
         ]
         primary = "-" if is_primary else group.primary.id

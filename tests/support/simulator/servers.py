@@ -7,6 +7,7 @@ simulator writes before each message (program_clock.c); nothing of it is by the 
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -341,6 +342,7 @@ class Servers:
 def started() -> Iterator[Servers]:
     """Real servers for any number of runs."""
     with contextlib.ExitStack() as stack:
+        stack.callback(gc.unfreeze)  # what the runs have frozen (system.py)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="snapbid-simulator-"))
         home = stack.enter_context(Home(Path(folder) / "home"))
         postgres = PostgresServer(home)

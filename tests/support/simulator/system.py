@@ -173,14 +173,17 @@ def logs(world: System) -> Iterator[None]:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """What a killed process has left is not collected, and so does not clean up."""
+    """What a killed process has left is not collected, and so does not clean up.
+
+    What is older than the run stays frozen after it, so that no run looks at that again (in a test
+    run it is most of what there is); `gc.unfreeze` after the last one.
+    """
     collect()  # what the run before still had at its end
     gc.disable()
-    gc.freeze()  # what is older than the run need not be looked at after it
+    gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
         gc.enable()
 
 

@@ -81,6 +81,7 @@ class Cluster:
             for number in range(primaries)
         ]
         self._owners = [self.groups[slot * primaries // SLOTS] for slot in range(SLOTS)]
+        self.ranges = _ranges(self._owners)
         self.move: Move | None = None
         self.wrong: list[str] = []  # what no node should have been asked
         self.is_down = False  # as all nodes say, because a primary is
@@ -98,16 +99,6 @@ class Cluster:
 
     def owner(self, slot: int) -> Group:
         return self._owners[slot]
-
-    def ranges(self) -> list[tuple[int, int, Group]]:
-        """First slot, last slot, and whose they are."""
-        ranges: list[tuple[int, int, Group]] = []
-        for slot, group in enumerate(self._owners):
-            if ranges and ranges[-1][2] is group:
-                ranges[-1] = (ranges[-1][0], slot, group)
-            else:
-                ranges.append((slot, slot, group))
-        return ranges
 
     # -- what breaks it ------------------------------------------------------------------------
 
@@ -172,6 +163,7 @@ class Cluster:
     def end_move(self) -> None:
         if self.move is not None:
             self._owners[self.move.slot] = self.move.to
+            self.ranges = _ranges(self._owners)
             self.move = None
 
     def restarted(self) -> None:
@@ -197,3 +189,14 @@ class Cluster:
 
     def _run(self) -> str:
         return self._rng.randbytes(20).hex()
+
+
+def _ranges(owners: list[Group]) -> list[tuple[int, int, Group]]:
+    """First slot, last slot, and whose they are."""
+    ranges: list[tuple[int, int, Group]] = []
+    for slot, group in enumerate(owners):
+        if ranges and ranges[-1][2] is group:
+            ranges[-1] = (ranges[-1][0], slot, group)
+        else:
+            ranges.append((slot, slot, group))
+    return ranges
