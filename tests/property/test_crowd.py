@@ -1,13 +1,16 @@
 """Agreement with the plain bidder where campaigns are many and change meanwhile."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from support.crowd import Changes, Crowd, compare
 from support.oracle_reading import World
+from support.oracle_values import Document
 from support.snapshot import AROUND, numbered
 
 from snapbid.bidding.lookups import Lookups
@@ -20,7 +23,7 @@ from snapbid.reference import rates
 from snapbid.reference.geo import GeoDatabase
 from workload import campaigns, pools, requests
 
-COUNT = 16_000
+DIFFERENT, ALIKE = 4_000, 4  # so many of which only ids and prices differ
 SSP = "acme"
 GEO = GeoDatabase()
 WORLD = World(
@@ -31,17 +34,23 @@ WORLD = World(
 )
 
 
-def builder_of(documents: list[bytes]) -> Builder:
-    builder = Builder()
-    for number, document in enumerate(documents, 1):
-        put(builder, parse_json(document), number)
-    return builder
+def crowd_of(originals: Iterable[Document]) -> tuple[list[bytes], Builder]:
+    """The documents of all campaigns, and the product's builder with them."""
+    documents, builder = [], Builder()
+    for original in originals:
+        campaign = parse_json(json.dumps(original).encode())
+        for turn in range(ALIKE):
+            own = {"id": f"{original['id']}-{turn}", "cpm": round(original["cpm"] + turn / 100, 2)}
+            documents.append(json.dumps(original | own).encode())
+            changed = {"id": own["id"], "cpm_micros": round(own["cpm"] * 1_000_000)}
+            put(builder, msgspec.structs.replace(campaign, **changed), len(documents))
+    return documents, builder
 
 
 @pytest.mark.parametrize("shape", ["std", "rare"])
 def test_agreement_while_campaigns_change(shape: str) -> None:
-    documents = [json.dumps(each).encode() for each in campaigns.documents(COUNT, shape=shape)]
-    base, overlay = builder_of(documents).build(), builder_of([])
+    documents, builder = crowd_of(campaigns.documents(DIFFERENT, shape=shape))
+    base, overlay = builder.build(), Builder()
     catalog = Catalog(b"".join(encode(Head(numbered(pools.REGISTRY), rates.load()), base)))
     lookups = Lookups(GEO, catalog.rates)
 

@@ -77,7 +77,7 @@ def order_of(world: World, snapshot: CatalogSnapshot, request: Document) -> list
 
 @pytest.mark.parametrize(
     ("campaigns", "worlds", "requests"),
-    [pytest.param(8, 60, 20, marks=pytest.mark.long), (40, 8, 20)],
+    [pytest.param(8, 60, 20, marks=pytest.mark.long), (40, 10, 20)],
 )
 def test_agreement(campaigns: int, worlds: int, requests: int) -> None:
     counts: Counter[str] = Counter()
@@ -90,30 +90,26 @@ def test_agreement(campaigns: int, worlds: int, requests: int) -> None:
         for _ in range(requests):
             request: Document = {"id": "r", "imp": [imp_of(choices, "1"), imp_of(choices, "2")]}
             request["cur"] = choices.pick(CUR)
-            wanted = oracle.offers(world, "acme", request)
+            facts = read_request(world, "acme", request)
+            wanted, ranks = {}, []
+            for imp in request["imp"]:
+                slot = read_impression(world, imp, facts)
+                refused = [[*oracle.rules(world, facts, slot, each)] for each in world.campaigns]
+                pairs = zip(world.campaigns, refused, strict=True)
+                eligible = [campaign for campaign, rules in pairs if not rules]
+                wanted[slot.id] = oracle.answers(slot, oracle.first_of(slot, eligible))
+                ranks.append({each["id"]: oracle.rank_of(slot, each) for each in eligible})
+                counts.update(rules[0] for rules in refused if len(rules) == 1)
+                counts["guaranteed"] += any(
+                    price > max(ranks[-1].values())[1] for _, price in ranks[-1].values()
+                )
             for snapshot in snapshots:
                 answers = decided(world, snapshot, "acme", request)
                 assert disagreement(wanted, answers) is None, request
-                facts = read_request(world, "acme", request)
-                for imp, given in zip(
-                    request["imp"], order_of(world, snapshot, request), strict=True
-                ):
-                    slot = read_impression(world, imp, facts)
-                    refused = [
-                        [*oracle.rules(world, facts, slot, each)] for each in world.campaigns
-                    ]
-                    eligible = {
-                        each["id"]: oracle.rank_of(slot, each)
-                        for each, rules in zip(world.campaigns, refused, strict=True)
-                        if not rules
-                    }
-                    assert sorted(given) == sorted(eligible)
-                    ranks = [eligible[id] for id in given]
-                    assert ranks == sorted(ranks, reverse=True)
-                    counts.update(rules[0] for rules in refused if len(rules) == 1)
-                    counts["guaranteed"] += bool(ranks) and ranks[0][1] < max(
-                        price for _, price in ranks
-                    )
+                for given, own in zip(order_of(world, snapshot, request), ranks, strict=True):
+                    assert sorted(given) == sorted(own)
+                    order = [own[id] for id in given]
+                    assert order == sorted(order, reverse=True)
     for rule in ("deal.mincpmpersec", "deal.durfloors", "creative.mincpmpersec"):
         assert counts[rule] > 20, counts
     assert counts["creative.durfloors"] > 20

@@ -13,13 +13,12 @@ from support import corpus, oracle, strategies
 from support.agreement import decided
 from support.demand_filter import may_drop
 from support.matching_cases import campaign_of
-from support.snapshot import AROUND, decide, snapshot_of, snapshot_of_world
+from support.snapshot import AROUND, decide, parsed, snapshot_of, snapshot_of_world
 
 from snapbid.base.errors import BadRequest
 from snapbid.bidding._bid_path import NoBid
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.snapshot import CatalogSnapshot
-from snapbid.campaigns.document import parse
 from snapbid.catalog.payload import decode_payload
 from snapbid.partners.demand import clauses
 from snapbid.partners.demand.clauses import AHEAD_MS, Clause, admits, ceiling, clauses_of, reduced
@@ -32,10 +31,9 @@ from workload import campaigns, pools
 def clauses_for(
     documents: Iterable[Any], of: Mapping[str, str], now_ms: int
 ) -> list[tuple[Clause, int]]:
-    parsed = [parse(document) for document in documents]
     return [
         clause
-        for campaign in parsed
+        for campaign in map(parsed, documents)
         if admits(campaign, of)
         for clause in clauses_of(campaign, now_ms)
     ]

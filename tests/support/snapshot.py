@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
+from functools import cache, lru_cache
+
+import msgspec
 
 from snapbid.bidding import privacy
 from snapbid.bidding._bid_path import Choice, NoBid, search
 from snapbid.bidding.lookups import CountryOfAddress, Lookups
 from snapbid.bidding.request import BidRequest
 from snapbid.bidding.snapshot import CatalogSnapshot
+from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.document import parse
 from snapbid.campaigns.persons import PersonKey
 from snapbid.campaigns.suspensions import CreativeSuspension
@@ -37,11 +40,21 @@ AROUND = Surroundings(
 """The product's own tables, so that an oracle's world differs from it in the rules alone."""
 
 
+def parsed(document: object) -> Campaign:
+    """Parse a document; one that was among the last few thousand is not parsed again."""
+    return _parsed(msgspec.json.encode(document))
+
+
+@lru_cache(4096)
+def _parsed(text: bytes) -> Campaign:
+    return parse(msgspec.json.decode(text))
+
+
 def builder_of(documents: Iterable[object]) -> Builder:
     """A builder with these campaigns."""
     builder = Builder()
     for number, document in enumerate(documents, 1):
-        put(builder, parse(document), number)
+        put(builder, parsed(document), number)
     return builder
 
 
