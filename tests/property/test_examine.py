@@ -15,11 +15,10 @@ from support import matching_cases, oracle, strategies
 from support.deciders import LIMITS, SIDES
 from support.oracle_reading import read_impression, read_request
 from support.oracle_values import Document
-from support.snapshot import AROUND, snapshot_of_world
+from support.snapshot import AROUND, parsed, snapshot_of_world
 
 from snapbid.bidding.request import BidRequest, decode
 from snapbid.bidding.snapshot import CatalogSnapshot
-from snapbid.campaigns.document import parse
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.operations.explain.campaign import examine
 from snapbid.operations.explain.creatives import causes
@@ -148,13 +147,17 @@ def compare(
     situation, decoded = situation_of(world, made, ssp, request)
     situation.rivals.update((imp.id, [*rivals]) for imp in decoded.imp or ())
     facts = read_request(world, ssp, request)
-    campaigns = [(campaign, parse(campaign)) for campaign in world.campaigns]
+    campaigns = [(campaign, parsed(campaign)) for campaign in world.campaigns]
     for imp, document in zip(decoded.imp or (), request["imp"], strict=False):
         slot = replace(read_impression(world, document, facts), rivals=frozenset(rivals))
-        for campaign, parsed in campaigns:
-            rules = [*oracle.rules(world, facts, slot, campaign)]
+        for campaign, own in campaigns:
+            missed = oracle.all_misfits(slot, campaign)
+            rules = [
+                *oracle.rules_of_campaign(world, facts, slot, campaign),
+                *oracle.rules_of_creatives(slot, campaign, missed),
+            ]
             expected = {row_of(rule) for rule in rules if rule != "cur"}
-            rows = examine(parsed, decoded, imp, situation)
+            rows = examine(own, decoded, imp, situation)
             names = [row.rule for row in rows]
             assert len(set(names)) == len(names), names
             refused = {"creative" if row.rule.startswith("creative ") else row.rule
@@ -162,9 +165,9 @@ def compare(
             assert refused == expected, (rules, rows, campaign, request)
             assert all(row.asks and row.carries for row in rows), rows
             seen.update(rules)
-            for creative, plain in zip(parsed.creatives, campaign["creatives"], strict=True):
-                named = set(causes(creative, decoded, imp, situation, parsed.cpm_micros))
-                misfits = {*oracle.misfits(slot, campaign, plain)} - {"creative.suspended"}
+            for creative, names in zip(own.creatives, missed, strict=True):
+                named = set(causes(creative, decoded, imp, situation, own.cpm_micros))
+                misfits = {*names} - {"creative.suspended"}
                 if named & NOT_TAKEN:
                     assert len(named) == 1
                     assert misfits & OF_FORMAT
@@ -204,7 +207,7 @@ def test_loss_codes(case: matching_cases.MatchingCase) -> None:
     situation, decoded = situation_of(case.world, made, case.descriptor, case.request)
     assert decoded.imp is not None
     (imp,) = decoded.imp
-    rows = examine(parse(case.world.campaigns[0]), decoded, imp, situation)
+    rows = examine(parsed(case.world.campaigns[0]), decoded, imp, situation)
     (code,) = [row.code for row in rows if not row.holds]
     assert code is not None
     assert (code.list, code.number) == ("loss", LOSSES[case.refused or ""])

@@ -8,11 +8,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 from support import oracle, strategies
-from support.oracle_reading import Slot, read_impression, read_request
+from support.oracle_reading import read_impression, read_request
 from support.oracle_values import Document
 from support.snapshot import AROUND, snapshot_of_world
 
 from snapbid.bidding.request import decode
+from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog._builder import DIMENSIONS
 from snapbid.catalog._index import FORMAT_DIMENSION, Query, Refusal
 
@@ -48,10 +49,9 @@ MOST_WORLDS = 300
 ELSEWHERE = {"cur", "floor.rate"}  # refuse the request or the impression before any campaign
 
 
-def explanations(slot: Slot, rules: list[str], campaign: Document) -> Iterator[Explanation]:
-    """What may be named where these rules refuse."""
-    creatives = campaign["creatives"]
-    misfits = [set(oracle.misfits(slot, campaign, creative)) for creative in creatives]
+def explanations(rules: list[str], missed: list[list[str]]) -> Iterator[Explanation]:
+    """What may be named where these rules refuse; `missed` are the misfits of each creative."""
+    misfits = [set(names) for names in missed]
     for rule in rules:
         if rule.startswith("creative.") and {"creative.suspended"} in misfits:
             yield Refusal.REFUSED_SUSPENDED, -1
@@ -69,13 +69,16 @@ def explanations(slot: Slot, rules: list[str], campaign: Document) -> Iterator[E
 
 
 def queries(
-    world: oracle.World, ssp: str, request: Document, rivals: Sequence[str] = ()
+    world: oracle.World,
+    made: CatalogSnapshot,
+    ssp: str,
+    request: Document,
+    rivals: Sequence[str] = (),
 ) -> Iterator[tuple[Query, Document, list[tuple[int, Document]]]]:
     """Each impression that has a floor in USD: its query, and the campaigns with their ranks.
 
     `rivals`: advertisers that others of its pod have.
     """
-    made = snapshot_of_world(world)
     index = made.catalog.index
     now_ms = round(world.now.timestamp() * 1000)
     decoded = decode(msgspec.json.encode(request))
@@ -107,18 +110,23 @@ def test_named_rules_refuse(campaigns: int, worlds: int, requests: int) -> None:
         if seed >= worlds and (campaigns > 8 or not differing(named)):
             break
         world = strategies.random_world(seed, campaigns, AROUND)
+        made = snapshot_of_world(world)
         rng = random.Random(f"explained {seed}")
         for _ in range(requests):
             ssp, request = strategies.random_request(rng, world)
             facts = read_request(world, ssp, request)
             rivals = frozenset(rng.choice(RIVALS))
-            for query, imp, ranked in queries(world, ssp, request, [*rivals]):
+            for query, imp, ranked in queries(world, made, ssp, request, [*rivals]):
                 slot = replace(read_impression(world, imp, facts), rivals=rivals)
                 for rank, campaign in ranked:
-                    rules = [*oracle.rules(world, facts, slot, campaign)]
+                    missed = oracle.all_misfits(slot, campaign)
+                    rules = [
+                        *oracle.rules_of_campaign(world, facts, slot, campaign),
+                        *oracle.rules_of_creatives(slot, campaign, missed),
+                    ]
                     left = [rule for rule in rules if rule not in ELSEWHERE]
                     explained = query.explain(rank)
-                    expected = set(explanations(slot, left, campaign))
+                    expected = set(explanations(left, missed))
                     assert explained in expected, (explained, left, campaign, request)
                     named[explained] += 1
     assert campaigns > 8 or not differing(named)
@@ -134,9 +142,10 @@ def test_explaining_leaves_the_search_unchanged() -> None:
     for seed in range(30):
         world = strategies.random_world(seed, 60, AROUND)
         ssp, request = strategies.random_request(random.Random(seed), world)
-        given = [list(iter(query.next, None)) for query, _, _ in queries(world, ssp, request)]
+        made = snapshot_of_world(world)
+        given = [list(iter(query.next, None)) for query, _, _ in queries(world, made, ssp, request)]
         again = []
-        for query, _, ranked in queries(world, ssp, request):
+        for query, _, ranked in queries(world, made, ssp, request):
             order = []
             while (best := query.next()) is not None:
                 order.append(best)
