@@ -10,12 +10,11 @@ import pytest
 from support import oracle, strategies
 from support.demand_filter import may_drop
 from support.oracle_values import Document
-from support.snapshot import AROUND, layered_snapshot, snapshot_of_world
+from support.snapshot import AROUND, layered_snapshot, parsed, snapshot_of_world
 
 from snapbid.bidding._bid_path import NoBid, search
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.campaign import Campaign
-from snapbid.campaigns.document import parse
 from snapbid.catalog.payload import decode_payload
 from snapbid.ledger.bids.records import LedgerBid
 from snapbid.operations.explain.overview import Explanation, MatchableRequest, explain, read
@@ -39,7 +38,7 @@ def overview_of(
     request: Document,
     refused: frozenset[int] = frozenset(),
 ) -> Explanation:
-    documents = {campaign["id"]: parse(campaign) for campaign in world.campaigns}
+    documents = {campaign["id"]: parsed(campaign) for campaign in world.campaigns}
 
     async def look(auction: bytes, bids: list[LedgerBid], user: str | None) -> str:
         return "".join(REFUSED if number in refused else "k" for _, number, _, _ in bids)
@@ -54,10 +53,9 @@ def overview_of(
 
 
 def decided(
-    world: oracle.World, ssp: str, request: Document
+    snapshot: CatalogSnapshot, world: oracle.World, ssp: str, request: Document
 ) -> tuple[dict[str, tuple[str, str, str]], str]:
     """The live decision: campaign, creative and deal by impression, and why there is none."""
-    snapshot = snapshot_of_world(world)
     now_ms = round(world.now.timestamp() * 1000)
     asked = read(msgspec.json.encode(request), ssp, snapshot, now_ms, 1 << 20)
     assert isinstance(asked, MatchableRequest)
@@ -79,16 +77,16 @@ def test_the_winner_matches_the_live_decision() -> None:
     reasons: Counter[str] = Counter()
     for seed in range(80):
         world = strategies.random_world(seed, 12, AROUND)
-        rng = random.Random(f"overview {seed}")
+        made, rng = snapshot_of_world(world), random.Random(f"overview {seed}")
         for _ in range(5):
             ssp, request = strategies.random_request(rng, world)
-            answer = overview(world, ssp, request)
+            answer = overview_of(made, world, ssp, request)
             winners = {
                 each.id: (each.winner.campaign, each.winner.creative, each.winner.deal or "")
                 for each in answer.impressions
                 if each.winner
             }
-            expected, reason = decided(world, ssp, request)
+            expected, reason = decided(made, world, ssp, request)
             assert winners == expected, request
             assert answer.status == (200 if winners else 204)
             assert reason in answer.reason
@@ -110,14 +108,16 @@ def test_the_next_campaign_bids_for_one_without_money() -> None:
         for number, campaign in enumerate(world.campaigns, 1):
             campaign["budget"] = {"daily": number}
         ssp, request = strategies.random_request(random.Random(f"money {seed}"), world)
-        before = overview(world, ssp, request)
+        made = snapshot_of_world(world)
+        before = overview_of(made, world, ssp, request)
         for imp in before.impressions:
             if imp.winner is None or imp.runner_up is None:
                 continue
             names = [campaign["id"] for campaign in world.campaigns]
             poor = names.index(imp.winner.campaign) + 1
             (after,) = (
-                entry for entry in overview(world, ssp, request, frozenset({poor})).impressions
+                entry
+                for entry in overview_of(made, world, ssp, request, frozenset({poor})).impressions
                 if entry.id == imp.id
             )  # fmt: skip
             assert after.winner == msgspec.structs.replace(imp.runner_up, code=None)
@@ -133,7 +133,7 @@ def test_budgets_are_charged_for_all_impressions() -> None:
     plain = {"cpm": 2, "budget": {"total": 1}, "advertiser": "a.test"}
     creative = {"id": "k", "media": "banner", "adm": "-", "w": 1, "h": 1}
     world.campaigns[:] = [{"id": "c", "creatives": [creative], **plain}]
-    documents = {"c": parse(world.campaigns[0])}
+    documents = {"c": parsed(world.campaigns[0])}
     asked: list[int] = []
 
     async def look(auction: bytes, bids: list[LedgerBid], user: str | None) -> str:
@@ -226,13 +226,16 @@ def test_invalid_country_codes_count_as_absent(code: str) -> None:
     ]
     ssp = next(iter(world.registry))
     now_ms = round(world.now.timestamp() * 1000)
-    parsed = map(parse, world.campaigns)
-    clauses = reduced(clause for each in parsed for clause in clauses_of(each, now_ms))
+    own = map(parsed, world.campaigns)
+    clauses = reduced(clause for each in own for clause in clauses_of(each, now_ms))
+    made = snapshot_of_world(world)
     signals = rules_of(ssp, clauses, dict(world.usd))
     plain = {"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
     for of_user, winner in (({}, "elsewhere"), ({"geo": {"country": "US"}}, "usa")):
         request = plain | {"device": {"geo": {"country": code}}, "user": of_user}
-        assert {cid for cid, *_ in decided(world, ssp, request)[0].values()} == {winner}
+        assert {
+            cid for cid, *_ in decided(snapshot_of_world(world), world, ssp, request)[0].values()
+        } == {winner}
         (impression,) = overview(world, ssp, request).impressions
         assert impression.winner is not None
         assert impression.winner.campaign == winner
