@@ -18,6 +18,7 @@ module_stack     starts one that the tests of a module share, on `module_databas
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -73,15 +74,25 @@ def pytest_configure() -> None:
             tempfile.tempdir = None  # found anew
 
 
+@functools.cache
 def is_long(path: Path) -> bool:
     return path.is_relative_to(HERE) and str(path.relative_to(HERE)) in LONG
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import the long files only to leave their tests out."""
+    """Do not import files only to leave all of their tests out (tests/test_source.py compares)."""
     expression = config.option.markexpr
-    leaves_out = "not long" in expression and "or" not in expression.split()
-    return (leaves_out and is_long(collection_path)) or None
+    if expression == "long":
+        ignored = collection_path.suffix == ".py" and not has_long(collection_path)
+    else:
+        leaves_out = "not long" in expression and "or" not in expression.split()
+        ignored = leaves_out and is_long(collection_path)
+    return ignored or None
+
+
+def has_long(path: Path) -> bool:
+    """Whether a file is long, or marks a test of its own."""
+    return is_long(path) or "mark.long" in path.read_text(encoding="utf-8")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

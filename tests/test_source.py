@@ -1,14 +1,18 @@
 """What the source promises of itself: directions of imports, sizes, no traces of one machine."""
 
 import ast
+import functools
+import json
 import re
 import subprocess
 import sys
 import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from _pytest.mark.expression import Expression
 from support.tiers import LONG
 
 ROOT = Path(__file__).parents[1]
@@ -67,11 +71,17 @@ def part(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
+@functools.cache
 def imports(path: Path) -> set[str]:
     """The absolute names of all modules that a file imports, names taken from a package too."""
     package = ["snapbid", *path.relative_to(PACKAGE).parent.parts]
     modules = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -98,22 +108,61 @@ def test_long_files_exist() -> None:
     assert [name for name in LONG if not (ROOT / "tests" / name).is_file()] == []
 
 
-def selected(*options: str) -> set[str]:
-    """The tests that pytest would run."""
-    command = [sys.executable, "-m", "pytest", "-n0", "--collect-only", "-q", *options]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return {line for line in listed.stdout.splitlines() if "::" in line}
+COLLECT = """
+import json, sys, pytest
+
+class Marks:
+    def pytest_collection_finish(self, session):
+        names = {item.nodeid: [mark.name for mark in item.iter_markers()] for item in session.items}
+        with open(sys.argv[1], "w") as file:
+            json.dump(names, file)
+
+sys.exit(pytest.main(["-n0", "--collect-only", "-qq"], plugins=[Marks()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def marks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The marks of every test, by its id."""
+    file = tmp_path_factory.mktemp("marks") / "marks.json"
+    command = [sys.executable, "-c", COLLECT, str(file)]
+    subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    return {test: set(names) for test, names in json.loads(file.read_text()).items()}
 
 
 @pytest.mark.long
-def test_each_test_is_in_one_tier() -> None:
+def test_each_test_is_in_one_tier(
+    marks: dict[str, set[str]], request: pytest.FixtureRequest
+) -> None:
     made = dict(re.findall(r"^(\w+) := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    every_change, rest = selected("-m", made["IN_TEST"]), selected("-m", made["IN_TEST_ALL"])
-    checked = selected("-m", made["IN_CHECK"], *made["CHECKED"].split())
-    assert every_change | rest == selected()
+    files = {test.partition("::")[0] for test in marks}
+
+    def selected(expression: str) -> set[str]:
+        compiled = Expression.compile(expression)
+        return {test for test, names in marks.items() if compiled.evaluate(names.__contains__)}
+
+    def ignored(expression: str) -> set[str]:
+        """The files that tests/conftest.py does not import."""
+        config = SimpleNamespace(option=SimpleNamespace(markexpr=expression))
+        (ignores,) = [
+            plugin.pytest_ignore_collect
+            for plugin in request.config.pluginmanager.get_plugins()
+            if getattr(plugin, "__file__", None) == str(ROOT / "tests" / "conftest.py")
+        ]
+        return {name for name in files if ignores(collection_path=ROOT / name, config=config)}
+
+    every_change, rest = selected(made["IN_TEST"]), selected(made["IN_TEST_ALL"])
+    folders = tuple(made["CHECKED"].split())
+    checked = {test for test in selected(made["IN_CHECK"]) if test.startswith(folders)}
+    assert every_change | rest == marks.keys()
     assert not every_change & rest
     assert checked < every_change
     assert len(checked) > 1_000
+    long_files = {f"tests/{name}" for name in LONG}
+    assert ignored(made["IN_TEST"]) == ignored(made["IN_CHECK"]) == long_files
+    assert not {test for test in every_change if test.partition("::")[0] in long_files}
+    assert ignored(made["IN_TEST_ALL"]) == files - {test.partition("::")[0] for test in rest}
+    assert ignored("") == ignored("long or not long") == set()
 
 
 def test_the_package_takes_its_data_along() -> None:
@@ -160,7 +209,7 @@ def test_imports_run_one_way(path: Path) -> None:
 def test_no_field_of_a_struct_hides_a_type() -> None:
     """Since Python 3.14, annotations are evaluated later: `date: date` would be the field."""
     hidden = []
-    for node in (node for path in MODULES for node in ast.walk(ast.parse(path.read_text()))):
+    for node in (node for path in MODULES for node in nodes_of(path)):
         if isinstance(node, ast.ClassDef) and any(
             ast.unparse(base).endswith("Struct") for base in node.bases
         ):
