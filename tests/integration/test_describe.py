@@ -4,7 +4,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -253,6 +253,21 @@ BROKEN = (
 )
 
 
+@pytest.fixture(scope="module")
+def shared_window() -> Iterator[Browser]:
+    with browser(1280, 800) as window:
+        yield window
+
+
+@pytest.fixture
+def window(shared_window: Browser) -> Browser:
+    """A window with nothing of other tests in its page and console, and their light scheme."""
+    shared_window.open("about:blank")
+    shared_window.prefer("light")
+    shared_window.problems()
+    return shared_window
+
+
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 def test_the_pages_in_a_browser(served: Served, width: int, height: int) -> None:
     with browser(width, height) as window:
@@ -274,49 +289,46 @@ SAMPLES = {
 }
 
 
-def test_samples_are_shown_in_several_languages(served: Served) -> None:
-    with browser(1280, 800) as window:
-        shown(window, served, "/docs", "Snapbid")
-        for language, text in SAMPLES.items():
-            click(window, "[role=tab]", language)
-            awaited(window, by_text("pre", text))
-        assert complaints(window) == []
+def test_samples_are_shown_in_several_languages(served: Served, window: Browser) -> None:
+    shown(window, served, "/docs", "Snapbid")
+    for language, text in SAMPLES.items():
+        click(window, "[role=tab]", language)
+        awaited(window, by_text("pre", text))
+    assert complaints(window) == []
 
 
 HITS = "return [...document.querySelectorAll('[role=option]')].map(each => each.textContent)"
 
 
-def searched(window: Browser, text: str, hit: str) -> None:
+def searched(window: Browser, text: str, hit: str, *, pasted: bool = False) -> None:
     """Type into the search, which is open, until its first hit is this."""
     window.run("document.activeElement.select()")
-    window.type(text)
+    (window.paste if pasted else window.type)(text)
     eventually(lambda: hit in next(iter(window.run(HITS)), ""), f"{hit} for {text}")
 
 
-def test_every_event_is_found_by_keyboard(served: Served) -> None:
-    with browser(1280, 800) as window:
-        shown(window, served, "/docs", "Snapbid")
-        window.press("Control", "k")
-        eventually(lambda: window.run("return document.activeElement.type") == "search", "search")
-        for name in EVENTS:
-            searched(window, name, f" {name} ")
-        searched(window, "deposit_failed", " deposit_failed ")
-        window.press("ArrowDown")
-        window.press("Enter")
-        address = "#models/DepositFailedEvent"
-        eventually(lambda: window.run("return location.hash") == address, "the event")
-        assert complaints(window) == []
+def test_every_event_is_found_by_keyboard(served: Served, window: Browser) -> None:
+    shown(window, served, "/docs", "Snapbid")
+    window.press("Control", "k")
+    eventually(lambda: window.run("return document.activeElement.type") == "search", "search")
+    for name in EVENTS:
+        searched(window, name, f" {name} ", pasted=True)
+    searched(window, "deposit_failed", " deposit_failed ")
+    window.press("ArrowDown")
+    window.press("Enter")
+    address = "#models/DepositFailedEvent"
+    eventually(lambda: window.run("return location.hash") == address, "the event")
+    assert complaints(window) == []
 
 
-def test_fields_are_found_with_their_objects(served: Served) -> None:
-    with browser(1280, 800) as window:
-        shown(window, served, "/docs", "Snapbid")
-        window.press("Control", "k")
-        eventually(lambda: window.run("return document.activeElement.type") == "search", "search")
-        searched(window, "bidfloorcur", " Submit a bid request ")
-        for name in ("Imp", "Deal"):
-            assert any(f" {name} " in hit for hit in window.run(HITS))
-        assert window.violations() == []
+def test_fields_are_found_with_their_objects(served: Served, window: Browser) -> None:
+    shown(window, served, "/docs", "Snapbid")
+    window.press("Control", "k")
+    eventually(lambda: window.run("return document.activeElement.type") == "search", "search")
+    searched(window, "bidfloorcur", " Submit a bid request ")
+    for name in ("Imp", "Deal"):
+        assert any(f" {name} " in hit for hit in window.run(HITS))
+    assert window.violations() == []
 
 
 RECORD = """
@@ -350,7 +362,7 @@ def tried(
         click(window, "[role=dialog] button", "Authentication")
         field = f"{DIALOG}.querySelector('.scalar-password-input')"
         window.run(f"{awaited(window, field)}.focus()")
-        window.type(credential)
+        window.paste(credential)
     send = by_text("[role=dialog] button", f"Send {method} request to")
     window.run(f"{awaited(window, send)}.focus()")
     window.press("Enter")
@@ -366,24 +378,21 @@ def answered(window: Browser, text: str) -> None:
     eventually(lambda: text in window.run(shown), f"{text} in the answer")
 
 
-def test_requests_are_tried_as_tests(served: Served) -> None:
+def test_requests_are_tried_as_tests(served: Served, window: Browser) -> None:
     """A bid has `test: 1`, an event the test mode; a notice counts nothing."""
-    with browser(1280, 800) as window:
-        sent = tried(window, served, "bidding", "post", "/api/v1/openrtb2/{sspId}/bid")
-        assert sent["url"] == f"{served.stack.base_url}/api/v1/openrtb2/acme/bid"
-        assert json.loads(sent["body"])["test"] == 1
-        answered(window, '"price"')
-        sent = tried(window, served, "notifications", "get", "/rtb/win")
-        assert sent["method"] == "HEAD"
-        for path in ("/v3/s2s/event", "/v3/s2s/batch"):
-            sent = tried(window, served, "server-events", "post", path, served.key)
-            assert sent["headers"]["x-test-mode"] == "true"
-            answered(window, "valid")
-        tried(
-            window, served, "reports", "get", "/api/v1/ssp/{sspId}/report", served.filled("$TOKEN")
-        )
-        answered(window, '"currency"')
-        assert complaints(window) == []
+    sent = tried(window, served, "bidding", "post", "/api/v1/openrtb2/{sspId}/bid")
+    assert sent["url"] == f"{served.stack.base_url}/api/v1/openrtb2/acme/bid"
+    assert json.loads(sent["body"])["test"] == 1
+    answered(window, '"price"')
+    sent = tried(window, served, "notifications", "get", "/rtb/win")
+    assert sent["method"] == "HEAD"
+    for path in ("/v3/s2s/event", "/v3/s2s/batch"):
+        sent = tried(window, served, "server-events", "post", path, served.key)
+        assert sent["headers"]["x-test-mode"] == "true"
+        answered(window, "valid")
+    tried(window, served, "reports", "get", "/api/v1/ssp/{sspId}/report", served.filled("$TOKEN"))
+    answered(window, '"currency"')
+    assert complaints(window) == []
 
 
 FOUND = from_dict(DOCUMENT).get_all_operations()

@@ -74,6 +74,10 @@ class Browser:
         """Type a text into what has the focus."""
         self._strike([key for letter in text for key in (("keyDown", letter), ("keyUp", letter))])
 
+    def paste(self, text: str) -> None:
+        """Put a text into what has the focus, at once: a long page takes a while over each key."""
+        self._command("Input.insertText", text=text)
+
     def press(self, *names: str) -> None:
         """Press keys together, each a letter or a name of KEYS."""
         keys = [KEYS.get(name, name) for name in names]
@@ -91,9 +95,12 @@ class Browser:
     def prefer(self, scheme: str) -> None:
         """Show pages `light` or `dark` from now on."""
         feature = {"name": "prefers-color-scheme", "value": scheme}
-        command = {"cmd": "Emulation.setEmulatedMedia", "params": {"features": [feature]}}
-        self._ask("POST", "/goog/cdp/execute", command)
+        self._command("Emulation.setEmulatedMedia", features=[feature])
         assert self.run(f"return matchMedia('(prefers-color-scheme: {scheme})').matches")
+
+    def _command(self, name: str, **parameters: Any) -> None:
+        """Give a command of the DevTools protocol."""
+        self._ask("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
