@@ -6,14 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE_S = 60.0
+SHORTEST_S, LONGEST_S = 0.01, 0.25
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds; after PATIENCE_S, fail and say what was awaited."""
-    deadline = time.monotonic() + PATIENCE_S
+    """Wait until a condition holds; after PATIENCE_S, fail and say what was awaited.
+
+    The longer it takes, the seldomer it is looked at: asking a server costs both of us.
+    """
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.01)
+        waited = time.monotonic() - began
+        assert waited < PATIENCE_S, f"not within {PATIENCE_S} s: {what}"
+        time.sleep(min(SHORTEST_S + waited / 20, LONGEST_S))
 
 
 def workers_of(pid: int) -> set[int]:
