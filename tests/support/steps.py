@@ -16,7 +16,7 @@ from typing import Any, Final
 from support.preload import compile_library
 
 ROOT: Final = Path(__file__).parents[2]
-TRACED: Final = "-fsanitize-coverage=trace-pc -O1"
+TRACED: Final = "-fsanitize-coverage=trace-pc -O0"
 SIZES: Final = (1, 2, 4, 8)
 BANNER: Final[dict[str, Any]] = {"banner": {"w": 300, "h": 250}}
 SEATS: Final = 50
