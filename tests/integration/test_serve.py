@@ -5,21 +5,21 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.campaigns import put
-from support.commands import succeed
+from support.commands import invoke, succeed
 from support.http import ask
 from support.processes import accepts, eventually, workers_of
 from support.soak.disk import mounted
 from support.stack import Stack, execute, run
 from support.wire import Wire, head
 
-from snapbid.embedded import Redis
+from snapbid.embedded import Home, Redis
 from workload.serving import free_ports
 
 JSON = {"content-type": "application/json"}
@@ -61,6 +61,24 @@ def all_answer(stack: Stack, status: int, ssp: str = "acme") -> None:
 def filled(database: str) -> str:
     asyncio.run(put(database, CAMPAIGN, ssp="acme"))
     return database
+
+
+@pytest.fixture(scope="module")
+def running(module_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A server beside which others are started; its Redis is emptied by no test."""
+    with Home(tmp_path_factory.mktemp("redis")) as home:
+        redis = Redis(home)
+        redis.start()
+        own = {
+            "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
+            "SNAPBID_DATABASE_URL": module_database,
+            "SNAPBID_REDIS_URL": redis.url,
+            "SNAPBID_BASE_URL": "https://rtb.example",
+        }
+        with contextlib.closing(Stack(own)) as stack:
+            stack.start()
+            yield stack
+        redis.stop()
 
 
 def snapbid(dsn: str, *arguments: str) -> None:
@@ -160,11 +178,10 @@ def is_named(stack: Stack) -> bool:
     return found
 
 
-def test_the_threads_of_a_worker_are_scheduled_as_batch(start_stack: Callable[..., Stack]) -> None:
+def test_the_threads_of_a_worker_are_scheduled_as_batch(running: Stack) -> None:
     """They would interrupt each other for each request (`serve.schedule_as_batch`)."""
-    stack = start_stack()
-    assert stack.process
-    (worker,) = workers_of(stack.process.pid)
+    assert running.process
+    (worker,) = workers_of(running.process.pid)
     threads = [int(each.name) for each in Path(f"/proc/{worker}/task").iterdir()]
     assert len(threads) > 1
     assert {os.sched_getscheduler(each) for each in threads} == {os.SCHED_BATCH}
@@ -267,45 +284,39 @@ def test_refuses_to_start_with_a_corrupt_geo_database(
     assert said.startswith(f"SNAPBID_GEO_DB: geo database {broken} ")
 
 
-def test_refuses_to_start_on_a_taken_port(start_stack: Callable[..., Stack]) -> None:
-    stack = start_stack()
+def test_refuses_to_start_on_a_taken_port(running: Stack) -> None:
     (ops_port,) = free_ports(1)
-    (said,) = refused({**stack.environ, "SNAPBID_OPS_PORT": str(ops_port)}, 1)
-    assert said.startswith(f"SNAPBID_PORT {stack.port} on 127.0.0.1 cannot be used")
-    assert stack.get("/readyz")[0] == 200
+    (said,) = refused({**running.environ, "SNAPBID_OPS_PORT": str(ops_port)}, 1)
+    assert said.startswith(f"SNAPBID_PORT {running.port} on 127.0.0.1 cannot be used")
+    assert running.get("/readyz")[0] == 200
 
 
-def test_refuses_to_start_in_an_impossible_home(start_stack: Callable[..., Stack]) -> None:
-    stack = start_stack()
+def test_refuses_to_start_in_an_impossible_home(running: Stack) -> None:
     port, ops_port = map(str, free_ports(2))
     ports = {"SNAPBID_PORT": port, "SNAPBID_OPS_PORT": ops_port}
-    (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": "/proc/none/home"})
+    (said,) = refused({**running.environ, **ports, "SNAPBID_HOME": "/proc/none/home"})
     assert said == (
         "SNAPBID_HOME /proc/none/home cannot be used: No such file or directory: set it to a "
         "directory that you can write to"
     )
 
 
-def test_refuses_to_start_if_it_cannot_write_to_its_home(
-    start_stack: Callable[..., Stack], tmp_path: Path
-) -> None:
-    stack = start_stack()
+def test_refuses_to_start_if_it_cannot_write_to_its_home(running: Stack, tmp_path: Path) -> None:
     port, ops_port = map(str, free_ports(2))
     ports = {"SNAPBID_PORT": port, "SNAPBID_OPS_PORT": ops_port}
     (tmp_path / f"serve-{port}" / "releases").mkdir(parents=True)
-    (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": str(tmp_path)})
+    (said,) = refused({**running.environ, **ports, "SNAPBID_HOME": str(tmp_path)})
     assert said.startswith(f"SNAPBID_HOME {tmp_path} cannot be used: Is a directory")
 
 
-def test_refuses_to_start_on_a_full_disk(start_stack: Callable[..., Stack], tmp_path: Path) -> None:
-    stack = start_stack()
+def test_refuses_to_start_on_a_full_disk(running: Stack, tmp_path: Path) -> None:
     port, ops_port = map(str, free_ports(2))
     ports = {"SNAPBID_PORT": port, "SNAPBID_OPS_PORT": ops_port}
     with mounted(tmp_path / "full", 1) as disk:
         if disk is None:
             pytest.skip("no tmpfs can be mounted here")
         disk.fill()
-        (said,) = refused({**stack.environ, **ports, "SNAPBID_HOME": str(tmp_path / "full")})
+        (said,) = refused({**running.environ, **ports, "SNAPBID_HOME": str(tmp_path / "full")})
     assert said.startswith(f"SNAPBID_HOME {tmp_path / 'full'} cannot be used: No space left on")
 
 
@@ -335,7 +346,8 @@ def test_listens_on_any_address_or_name(
     assert warned == (host in ("::", "0.0.0.0"))
     for address in reached:
         assert ask(stack.port, "GET", "/readyz", host=address).status == 200
-    told = run({**stack.environ}, "status")
+    own = {name: text for name, text in stack.environ.items() if name.startswith("SNAPBID_")}
+    told = invoke(own, "status")
     assert "server  " in told.stdout, told.stderr
 
 
@@ -365,13 +377,13 @@ def test_a_missing_schema_is_logged_once_until_migrated(
             assert "Traceback" not in process.output
 
 
-def test_listening_address_is_logged(start_stack: Callable[..., Stack]) -> None:
-    stack = start_stack(SNAPBID_BASE_URL="https://rtb.example")
-    eventually(lambda: "listening on" in stack.output, "word of the port")
+def test_listening_address_is_logged(running: Stack) -> None:
+    eventually(lambda: "listening on" in running.output, "word of the port")
     assert (
-        f"listening on {stack.base_url} (SNAPBID_WORKERS: 1), private port {stack.ops_url}/ops, "
+        f"listening on {running.base_url} (SNAPBID_WORKERS: 1), private port "
+        f"{running.ops_url}/ops, "
         "notification URLs at https://rtb.example\n"
-    ) in stack.output
+    ) in running.output
 
 
 def test_log_lines_as_json(filled: str, start_stack: Callable[..., Stack]) -> None:
