@@ -315,6 +315,12 @@ def test_a_process_beside_the_drain_audits_and_the_status_names_what_differs() -
         assert bid(machine.served, "a")[0] == 200
         eventually(lambda: bool(audited()), "the first audit")
         assert set(audited().values()) == {0}
+        assert machine.drain.process
+        pid = machine.drain.process.pid
+        (auditor,) = children_of(pid)
+        os.kill(auditor, signal.SIGKILL)
+        eventually(lambda: set(children_of(pid)) not in ({auditor}, set()), "another auditor")
+        (auditor,) = children_of(pid)
         asyncio.run(execute(machine.postgres.dsn, "update bid_daily set bids = bids + 1"))
         for _ in range(3):  # minutes
             with contextlib.suppress(AssertionError):
@@ -324,12 +330,6 @@ def test_a_process_beside_the_drain_audits_and_the_status_names_what_differs() -
             lambda: "reports: b of acme on" in invoke(environ, "status").stdout, "the status"
         )
         assert "audit found a difference: reports: b of acme on" in machine.drain.output
-        assert machine.drain.process
-        pid = machine.drain.process.pid
-        (auditor,) = children_of(pid)
-        os.kill(auditor, signal.SIGKILL)
-        eventually(lambda: set(children_of(pid)) not in ({auditor}, set()), "another auditor")
-        (auditor,) = children_of(pid)
         machine.drain.process.kill()
         eventually(lambda: not Path(f"/proc/{auditor}").exists(), "it to end with the drain")
 
