@@ -12,6 +12,7 @@ signals_heard    automatic: what is started hears SIGINT and SIGHUP, however the
 cluster          the session's Redis Cluster, 3 primaries with a replica each: healthy, emptied
 own_postgres     a PostgreSQL for a single test, which may stop it
 own_redis        a Redis for a single test, which may stop it
+module_own_redis a Redis for a module: no test empties it below what the module shares
 start_stack      starts `snapbid serve` processes: start_stack(SNAPBID_WORKERS="2")
 module_stack     starts one that the tests of a module share, on `module_database`
 """
@@ -239,6 +240,15 @@ def own_postgres(tmp_path: Path, initialise: Callable[[Path], None]) -> Iterator
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[Redis]:
     with Home(tmp_path / "redis") as home:
+        server = Redis(home)
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def module_own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with Home(tmp_path_factory.mktemp("redis")) as home:
         server = Redis(home)
         server.start()
         yield server

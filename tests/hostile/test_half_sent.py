@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from support.bystander import BODY, JSON, PATH, REQUEST
 from support.processes import eventually
-from support.stack import Stack
+from support.stack import Databases, Stack
 from support.wire import Wire, head
 
-from snapbid.embedded import demo
+from snapbid.embedded import Redis, demo
 
 HALF_SENT = 5_000
 FEW_FILES = 400  # of which a worker uses three quarters for connections
@@ -172,23 +172,24 @@ def test_a_body_behind_another_request_is_late_too(server: Stack) -> None:
         assert wire.at_end()
 
 
-@pytest.fixture
-def small(database: str, fresh_redis: str, tmp_path: Path) -> Iterator[Stack]:
+@pytest.fixture(scope="module")
+def small(
+    databases: Databases, module_own_redis: Redis, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
     """A server with a low limit of open files."""
-    asyncio.run(demo.seed(database))
-    stack = Stack(
-        {
-            "SNAPBID_HOME": str(tmp_path / "home"),
-            "SNAPBID_DATABASE_URL": database,
-            "SNAPBID_REDIS_URL": fresh_redis,
-        }
-    )
-    try:
-        stack.launch("sh", "-c", f'ulimit -n {FEW_FILES}; exec "$@"', "sh")
-        stack.await_ready()
-        yield stack
-    finally:
-        stack.close()
+    with databases.fresh() as database:
+        asyncio.run(demo.seed(database))
+        stack = Stack(
+            {
+                "SNAPBID_HOME": str(tmp_path_factory.mktemp("small")),
+                "SNAPBID_DATABASE_URL": database,
+                "SNAPBID_REDIS_URL": module_own_redis.url,
+            }
+        )
+        with contextlib.closing(stack):
+            stack.launch("sh", "-c", f'ulimit -n {FEW_FILES}; exec "$@"', "sh")
+            stack.await_ready()
+            yield stack
 
 
 @pytest.mark.parametrize(

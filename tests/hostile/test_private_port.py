@@ -12,6 +12,8 @@ from support.processes import descendants, eventually
 from support.stack import Stack, run
 from support.wire import Wire, head
 
+from snapbid.embedded import Redis
+
 TOKEN = "token-of-the-private-port-in-tests"
 PATHS = ("/metrics", "/ops", "/ops/data", "/ops/ops.js", "/", "/nothing")
 
@@ -20,9 +22,12 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-@pytest.fixture(params=["127.0.0.1", "0.0.0.0"])
-def guarded(request: pytest.FixtureRequest, start_stack: Callable[..., Stack]) -> Stack:
-    return start_stack(SNAPBID_OPS_HOST=request.param, SNAPBID_OPS_TOKEN=TOKEN)
+@pytest.fixture(scope="module", params=["127.0.0.1", "0.0.0.0"])
+def guarded(
+    request: pytest.FixtureRequest, module_stack: Callable[..., Stack], module_own_redis: Redis
+) -> Stack:
+    own = {"SNAPBID_REDIS_URL": module_own_redis.url}
+    return module_stack(SNAPBID_OPS_HOST=request.param, SNAPBID_OPS_TOKEN=TOKEN, **own)
 
 
 def test_everything_needs_the_token(guarded: Stack) -> None:
@@ -82,10 +87,12 @@ def environment(pid: int) -> dict[str, str] | None:
     return dict(line.partition("=")[::2] for line in text.split("\0") if line)
 
 
-@pytest.fixture
-def up(tmp_path: Path, initialise: Callable[[Path], None]) -> Iterator[Stack]:
-    """`snapbid up` with a private port for other machines."""
-    home = tmp_path / "home"
+@pytest.fixture(scope="module")
+def up(
+    tmp_path_factory: pytest.TempPathFactory, initialise: Callable[[Path], None]
+) -> Iterator[Stack]:
+    """`snapbid up` with a private port for other machines; a test may start it anew."""
+    home = tmp_path_factory.mktemp("up") / "home"
     initialise(home)
     own = {"SNAPBID_HOME": str(home), "SNAPBID_JWT_SECRET": "s" * 40, "SNAPBID_OPS_HOST": "0.0.0.0"}
     stack = Stack(own, "up")

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from support.soak.disk import mounted
 from support.stack import Stack, execute, run
 from support.wire import Wire, head
 
-from snapbid.embedded import Home, Redis
+from snapbid.embedded import Redis
 from workload.serving import free_ports
 
 JSON = {"content-type": "application/json"}
@@ -64,21 +64,11 @@ def filled(database: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def running(module_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A server beside which others are started; its Redis is emptied by no test."""
-    with Home(tmp_path_factory.mktemp("redis")) as home:
-        redis = Redis(home)
-        redis.start()
-        own = {
-            "SNAPBID_HOME": str(tmp_path_factory.mktemp("home")),
-            "SNAPBID_DATABASE_URL": module_database,
-            "SNAPBID_REDIS_URL": redis.url,
-            "SNAPBID_BASE_URL": "https://rtb.example",
-        }
-        with contextlib.closing(Stack(own)) as stack:
-            stack.start()
-            yield stack
-        redis.stop()
+def running(module_stack: Callable[..., Stack], module_own_redis: Redis) -> Stack:
+    """A server beside which others are started."""
+    return module_stack(
+        SNAPBID_REDIS_URL=module_own_redis.url, SNAPBID_BASE_URL="https://rtb.example"
+    )
 
 
 def snapbid(dsn: str, *arguments: str) -> None:
