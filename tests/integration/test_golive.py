@@ -8,20 +8,26 @@ from typing import Any
 
 import pytest
 from support import books
-from support.commands import invoke
+from support.commands import invoke, succeed
 from support.processes import eventually
 from support.stack import Stack, draining
 from support.wire import Wire
+
+from snapbid.embedded import Redis
 
 BID_HEADERS = {"content-type": "application/json"}
 PASS, FAIL, UNSEEN = "pass", "fail", "not seen yet"
 
 
-@pytest.fixture
-def stack(database: str, start_stack: Callable[..., Stack]) -> Iterator[Stack]:
-    """Two workers and a drain."""
-    asyncio.run(books.set_up(database))
-    served = start_stack(SNAPBID_WORKERS="2")
+@pytest.fixture(scope="module")
+def stack(
+    module_database: str, module_stack: Callable[..., Stack], module_own_redis: Redis
+) -> Iterator[Stack]:
+    """Two workers and a drain. Each test sends as an SSP of its own."""
+    asyncio.run(books.set_up(module_database))
+    for ssp in ("silent", "unsent", "mistaken", "abroad"):
+        succeed({"SNAPBID_DATABASE_URL": module_database}, "ssp", "add", ssp)
+    served = module_stack(SNAPBID_WORKERS="2", SNAPBID_REDIS_URL=module_own_redis.url)
     with draining(served):
         yield served
 
@@ -37,9 +43,11 @@ def request_of(number: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def bid(stack: Stack, ssp: str, document: Any, headers: dict[str, str] | None = None) -> Any:
+def bid(
+    stack: Stack, ssp: str, document: dict[str, Any], headers: dict[str, str] | None = None
+) -> Any:
     """The status, or the bid of a 200; on a connection of its own, so that any worker answers."""
-    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    body = json.dumps({**document, "id": f"{ssp}-{document['id']}"}).encode()
     with Wire(stack.port) as wire:
         own = BID_HEADERS if headers is None else headers
         reply = wire.ask("POST", f"/api/v1/openrtb2/{ssp}/bid", own, body)
@@ -121,19 +129,19 @@ def test_an_ssp_that_goes_live(stack: Stack) -> None:
     assert evidence[4].startswith("1 for 3 answers with a bid in the last 3 days (UTC), the")
     assert "device.geo.country: 100.0% (4 of 4)" in evidence[5]
     assert golive(stack, "nova").stdout.endswith("\n6 of 6 items pass\n")
-    assert states(judged(stack, "acme")) == [UNSEEN] * 6
+    assert states(judged(stack, "silent")) == [UNSEEN] * 6
 
 
 def test_mistakes_of_an_ssp(stack: Stack) -> None:
     device = {"ipv6": "2001:db8::1", "geo": {"country": ""}}
     text = {"content-type": "text/plain"}
-    assert bid(stack, "acme", request_of(1), text) == 415
-    assert bid(stack, "acme", request_of(2, device=device), {})["impid"] == "1"
-    assert bid(stack, "acme", request_of(3, imp=[])) == 400
-    won = bid(stack, "acme", request_of(4))
+    assert bid(stack, "mistaken", request_of(1), text) == 415
+    assert bid(stack, "mistaken", request_of(2, device=device), {})["impid"] == "1"
+    assert bid(stack, "mistaken", request_of(3, imp=[])) == 400
+    won = bid(stack, "mistaken", request_of(4))
     fire(stack, won["burl"])
     wanted = (PASS, FAIL, FAIL, FAIL, PASS, FAIL)
-    document = await_states(stack, "acme", *wanted, evidence="on 1 of 4 requests")
+    document = await_states(stack, "mistaken", *wanted, evidence="on 1 of 4 requests")
     _, content_type, answers, win, _, fields = document["items"]
     untyped, other = content_type["evidence"]
     assert untyped.startswith("missing (the body was still read as JSON) on 1 of 4 requests, the l")
@@ -174,10 +182,12 @@ def test_test_bids_and_their_notices_count(stack: Stack) -> None:
     assert document["seen"]["notices"] == {"b": 0, "w": 0, "i": 0, "l": 0, "l:-1": 0}
 
 
-def test_statistics_outlive_the_workers(stack: Stack, start_stack: Callable[..., Stack]) -> None:
+def test_statistics_outlive_the_workers(database: str, start_stack: Callable[..., Stack]) -> None:
     """What was sent just before a SIGTERM is kept, and added to by the next workers."""
-    bid(stack, "acme", request_of(1))
-    assert stack.stop() == 0
+    asyncio.run(books.set_up(database))
+    first = start_stack(SNAPBID_WORKERS="2")
+    bid(first, "acme", request_of(1))
+    assert first.stop() == 0
     served = start_stack(SNAPBID_WORKERS="1")
     bid(served, "acme", request_of(2))
     eventually(lambda: judged(served, "acme")["seen"]["counts"]["requests"] == 2, "two requests")
@@ -186,8 +196,8 @@ def test_statistics_outlive_the_workers(stack: Stack, start_stack: Callable[...,
 def test_unregistered_ids_are_named(stack: Stack) -> None:
     for id in ("Nova", "{sspId}"):
         assert bid(stack, id.replace("{", "%7B").replace("}", "%7D"), request_of(1)) == 404
-    eventually(lambda: len(judged(stack, "nova")["seen"]["strays"]) == 2, "two strays")
-    first, *strays = judged(stack, "nova")["items"][0]["evidence"]
+    eventually(lambda: len(judged(stack, "unsent")["seen"]["strays"]) == 2, "two strays")
+    first, *strays = judged(stack, "unsent")["items"][0]["evidence"]
     assert first.startswith("no request to ")
     assert sorted(line.split(" at ")[0] for line in strays) == [
         "a request to the unregistered id 'Nova'",
@@ -195,7 +205,7 @@ def test_unregistered_ids_are_named(stack: Stack) -> None:
     ]
 
 
-def test_wrong_input(stack: Stack, database: str) -> None:
+def test_wrong_input(stack: Stack, module_database: str) -> None:
     result = golive(stack, "nobody")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "'nobody' is not registered: add it with snapbid ssp add\n"
@@ -203,7 +213,10 @@ def test_wrong_input(stack: Stack, database: str) -> None:
         result = golive(stack, "acme", "--last", span)
         assert result.returncode == 2
         assert "must be a duration of at most 7d, like 10m, 24h or 7d" in result.stderr
-    unavailable = {"SNAPBID_DATABASE_URL": database, "SNAPBID_REDIS_URL": "redis://127.0.0.1:1"}
+    unavailable = {
+        "SNAPBID_DATABASE_URL": module_database,
+        "SNAPBID_REDIS_URL": "redis://127.0.0.1:1",
+    }
     result = invoke(unavailable, "golive", "acme")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == ("Redis (SNAPBID_REDIS_URL) failed: nothing listens at 127.0.0.1:1\n")
@@ -213,9 +226,9 @@ def test_invalid_countries_are_left_out(stack: Stack) -> None:
     """Seen: `United States` passed, and no campaign that wants the USA bid."""
     for number, country in enumerate(("United States", "XKX", "usa", "US", "")):
         device = {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": country}}
-        bid(stack, "nova", request_of(number, device=device))
+        bid(stack, "abroad", request_of(number, device=device))
     wanted = (PASS, PASS, PASS, UNSEEN, UNSEEN, FAIL)
-    document = await_states(stack, "nova", *wanted, evidence="device.geo.country: 40.0% (2 of 5)")
+    document = await_states(stack, "abroad", *wanted, evidence="device.geo.country: 40.0% (2 of 5)")
     item = document["items"][5]
     strange = "device.geo.country is no country of ISO 3166-1, and counts as absent: 2"
     assert item["evidence"][-1] == strange
