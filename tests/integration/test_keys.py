@@ -1,6 +1,7 @@
 """Products, API keys and their rates: the commands, and what reaches running workers."""
 
 import asyncio
+import functools
 import json
 import random
 import re
@@ -19,6 +20,7 @@ from support.processes import eventually
 from support.sending import BATCH, SINGLE, event, money
 from support.stack import Stack, execute
 
+from snapbid import embedded
 from snapbid.events.keys import rate_key
 from snapbid.queues.rate import EventLimiter, RateLimiter, RateLimiterUnavailable, Refusal
 from snapbid.redisclient.connection import share
@@ -35,6 +37,18 @@ def cli(database: str, fresh_redis: str) -> Cli:
         return invoke(stores, *arguments, **more)
 
     return call
+
+
+@pytest.fixture(scope="module")
+def served(module_stack: Callable[..., Stack], module_own_redis: embedded.Redis) -> Stack:
+    """Two workers that tests share, each with a product of its own."""
+    return module_stack(SNAPBID_WORKERS="2", SNAPBID_REDIS_URL=module_own_redis.url)
+
+
+@pytest.fixture
+def served_cli(module_database: str, module_own_redis: embedded.Redis) -> Cli:
+    stores = {"SNAPBID_DATABASE_URL": module_database, "SNAPBID_REDIS_URL": module_own_redis.url}
+    return functools.partial(invoke, stores)
 
 
 def issued(result: subprocess.CompletedProcess[str]) -> str:
@@ -92,21 +106,18 @@ def statuses(stack: Stack, key: str, document: Any) -> set[int]:
     return {sending.send(stack.port, SINGLE, document, key).status for _ in range(12)}
 
 
-def test_changes_reach_every_worker(
-    cli: Cli, database: str, start_stack: Callable[..., Stack]
-) -> None:
-    stack = start_stack(SNAPBID_WORKERS="2")
+def test_changes_reach_every_worker(served: Stack, served_cli: Cli, module_database: str) -> None:
     paid = event("withdraw", transaction_id="t", **money(1))
-    assert statuses(stack, "sbk_none", paid) == {401}
-    key = issued(cli("key", "issue", "shop"))
-    eventually(lambda: statuses(stack, key, paid) == {422}, "that the key is known")
-    issued(cli("key", "issue", "shop", "--preset", "igaming"))
-    eventually(lambda: statuses(stack, key, paid) == {202}, "that the product is subscribed")
-    sending.run_sql(database, "update product set presets = '{}'")
-    eventually(lambda: statuses(stack, key, paid) == {422}, "that it no longer is")
-    assert cli("key", "revoke", key).returncode == 0
-    eventually(lambda: statuses(stack, key, paid) == {401}, "that the key is gone")
-    revoked, unknown = (sending.send(stack.port, SINGLE, paid, each) for each in (key, "sbk_none"))
+    assert statuses(served, "sbk_none", paid) == {401}
+    key = issued(served_cli("key", "issue", "shop"))
+    eventually(lambda: statuses(served, key, paid) == {422}, "that the key is known")
+    issued(served_cli("key", "issue", "shop", "--preset", "igaming"))
+    eventually(lambda: statuses(served, key, paid) == {202}, "that the product is subscribed")
+    sending.run_sql(module_database, "update product set presets = '{}' where name = 'shop'")
+    eventually(lambda: statuses(served, key, paid) == {422}, "that it no longer is")
+    assert served_cli("key", "revoke", key).returncode == 0
+    eventually(lambda: statuses(served, key, paid) == {401}, "that the key is gone")
+    revoked, unknown = (sending.send(served.port, SINGLE, paid, each) for each in (key, "sbk_none"))
     assert revoked.body == unknown.body, "nobody learns which keys there were"
 
 
@@ -142,19 +153,18 @@ def test_keys_are_listed_and_revoked(cli: Cli) -> None:
 
 
 def test_the_rate_holds_over_all_workers_and_both_endpoints(
-    database: str, start_stack: Callable[..., Stack]
+    served: Stack, module_database: str
 ) -> None:
-    stack = start_stack(SNAPBID_WORKERS="2")
-    key, other = (sending.issue(database, "shop", rate=rate) for rate in (20, 20))
+    key, other = (sending.issue(module_database, "rated", rate=rate) for rate in (20, 20))
     eventually(
-        lambda: sending.send(stack.port, SINGLE, {}, key, x_test_mode="true").status != 401,
+        lambda: sending.send(served.port, SINGLE, {}, key, x_test_mode="true").status != 401,
         "the key",
     )
 
     def send(key: str, path: str, document: Any, **headers: str) -> Reply:
-        reply = sending.send(stack.port, path, document, key, **headers)
+        reply = sending.send(served.port, path, document, key, **headers)
         while reply.status == 401:  # by a worker that has yet to hear of the key
-            reply = sending.send(stack.port, path, document, key, **headers)
+            reply = sending.send(served.port, path, document, key, **headers)
         return reply
 
     statuses = [send(key, SINGLE, event("login")).status for _ in range(8)]
@@ -447,22 +457,19 @@ async def test_volumes_agree_with_a_plain_list(volume: Volume) -> None:
         assert sum(own for when, own in admitted if when > after - 60) + asked <= 1000
 
 
-def test_a_key_has_as_many_events_as_it_was_issued_with(
-    cli: Cli, start_stack: Callable[..., Stack]
-) -> None:
-    stack = start_stack(SNAPBID_WORKERS="2")
-    key = issued(cli("key", "issue", "shop", "--events", "1200"))
-    sending.await_key(stack.port, key)
+def test_a_key_has_as_many_events_as_it_was_issued_with(served: Stack, served_cli: Cli) -> None:
+    key = issued(served_cli("key", "issue", "loud", "--events", "1200"))
+    sending.await_key(served.port, key)
     batch = [event("login", f"u{number}") for number in range(600)]
     large = [event("login", f"u{number}", vendor="x" * 60_000) for number in range(15)]
-    counts = [sending.send(stack.port, BATCH, batch, key).status for _ in range(3)]
+    counts = [sending.send(served.port, BATCH, batch, key).status for _ in range(3)]
     assert counts == [202, 429, 429]  # looking for the key took some
-    refused = sending.send(stack.port, BATCH, batch, key)
+    refused = sending.send(served.port, BATCH, batch, key)
     assert refused.json()["error"].startswith("more than 1200 events with this key in a minute")
     assert 0 < int(refused.headers["retry-after"]) <= 60
-    assert sending.send(stack.port, SINGLE, batch[0], key).status == 202
-    sizes = [sending.send(stack.port, BATCH, large, key).status for _ in range(3)]
+    assert sending.send(served.port, SINGLE, batch[0], key).status == 202
+    sizes = [sending.send(served.port, BATCH, large, key).status for _ in range(3)]
     assert sizes.count(202) == 2  # each counts as 219 events
-    few = cli("key", "issue", "shop", "--events", "1023")
+    few = served_cli("key", "issue", "loud", "--events", "1023")
     assert few.returncode != 0
     assert "--events must be from 1024 to" in few.stderr
