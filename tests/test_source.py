@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from _pytest.mark.expression import Expression
+from _pytest.mark.expression import Expression, ExpressionMatcher
 from support.tiers import LONG
 
 ROOT = Path(__file__).parents[1]
@@ -130,6 +130,10 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return {test: set(names) for test, names in json.loads(file.read_text()).items()}
 
 
+def among(names: set[str]) -> ExpressionMatcher:
+    return lambda name, /, **_: name in names
+
+
 @pytest.mark.long
 def test_each_test_is_in_one_tier(
     marks: dict[str, set[str]], request: pytest.FixtureRequest
@@ -139,7 +143,7 @@ def test_each_test_is_in_one_tier(
 
     def selected(expression: str) -> set[str]:
         compiled = Expression.compile(expression)
-        return {test for test, names in marks.items() if compiled.evaluate(names.__contains__)}
+        return {test for test, names in marks.items() if compiled.evaluate(among(names))}
 
     def ignored(expression: str) -> set[str]:
         """The files that tests/conftest.py does not import."""

@@ -152,7 +152,7 @@ def check_built(repository: Repository, tmp_path: Path) -> None:
     server = repository.path / "build" / "wheel" / "server" / "bin"
 
     def told(program: str, *arguments: str) -> str:
-        command = [server / program, *arguments]
+        command = [str(server / program), *arguments]
         return subprocess.run(
             command,
             cwd=tmp_path,
