@@ -233,9 +233,8 @@ def test_invalid_country_codes_count_as_absent(code: str) -> None:
     plain = {"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
     for of_user, winner in (({}, "elsewhere"), ({"geo": {"country": "US"}}, "usa")):
         request = plain | {"device": {"geo": {"country": code}}, "user": of_user}
-        assert {
-            cid for cid, *_ in decided(snapshot_of_world(world), world, ssp, request)[0].values()
-        } == {winner}
+        winners, _ = decided(made, world, ssp, request)
+        assert {campaign for campaign, *_ in winners.values()} == {winner}
         (impression,) = overview(world, ssp, request).impressions
         assert impression.winner is not None
         assert impression.winner.campaign == winner

@@ -50,7 +50,8 @@ from support.stack import connected
 ALARM: Final = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback")
 # Without a fault, a matter of the machine: other programs may have the processors for a second.
 SLOW: Final = re.compile(
-    r" WARNING .*(unavailable.*(Timeout|no answer|no reply for|not connected within)|report cache: no answer)"
+    r" WARNING .*(unavailable.*(Timeout|no answer|no reply for|not connected within)"
+    r"|report cache: no answer)"
 )
 HANDS: Final = 5  # of a deck
 TOGETHER: Final = 0.4  # of the faults are combined with another
