@@ -16,7 +16,11 @@ from support.oracle import (
     offers,
     refusal,
     refusals,
+    rules,
+    slots,
 )
+from support.oracle_reading import read_request
+from support.oracle_spending import MOST_QUANTITY
 from support.snapshot import AROUND
 
 from snapbid.campaigns.document import parse
@@ -97,9 +101,9 @@ def test_every_refusing_rule_is_named_and_the_first_is_the_refusal() -> None:
     imp = {"id": "1", "bidfloor": 2, "banner": {"w": 1, "h": 1}}
     request = {"id": "a", "bcat": ["IAB1"], "imp": [imp]}
 
-    rules = refusals(world, "acme", request, imp, world.campaigns[0])
+    refused = refusals(world, "acme", request, imp, world.campaigns[0])
 
-    assert rules == ["status", "bcat", "floor", "creative.size"]
+    assert refused == ["status", "bcat", "floor", "creative.size"]
     assert refusal(world, "acme", request, imp, world.campaigns[0]) == "status"
 
 
@@ -160,11 +164,12 @@ def test_random_campaigns_are_valid() -> None:
 @given(strategies.cases())
 def test_offers_are_those_that_nothing_refuses(case: strategies.Case) -> None:
     world, given_offers = case.world, offers(case.world, case.descriptor, case.request)
-    for imp in case.request["imp"]:
-        here = given_offers[str(imp["id"])]
+    facts = read_request(world, case.descriptor, case.request)
+    for slot in slots(world, facts, case.request):
+        here = given_offers[slot.id]
         price = max((offer.price_micros for offer in here), default=0)
-        for campaign in world.campaigns:
-            first = refusal(world, case.descriptor, case.request, imp, campaign)
+        for campaign in world.campaigns if slot.quantity <= MOST_QUANTITY else ():
+            first = next(rules(world, facts, slot, campaign), None)
             offered = any(offer.campaign == campaign["id"] for offer in here)
             assert offered == (first is None and micros(campaign["cpm"]) == price)
             assert first is not None or micros(campaign["cpm"]) <= price
