@@ -89,7 +89,8 @@ check: style build $(if $(REDIS),on_path)
 
 # TESTS=tests/unit, TESTS="-n0 tests/integration/test_up.py -k port": these, whatever their tier.
 TESTS ?=
-test: style build $(JUDGES) $(if $(REDIS),on_path)
+test: build $(if $(REDIS),on_path)
+	@$(MAKE) --no-print-directory --jobs=3 style $(JUDGES)
 	@$(call beside_types,$(PYTEST) -n $$(($(PROCESSORS) + 1)) $(or $(TESTS),-m "$(IN_TEST)"))
 
 test-all: $(VENV)/.dev build $(JUDGES) $(if $(REDIS),on_path)
@@ -280,7 +281,7 @@ $(VENV)/.npm: $(wildcard tests/npm/*) $(VENV)/.run
 	makes of VAST is checked" >&2; fi
 	@touch $@
 
-# A validator of bids that judges in tests, which skip what they lack. A debug build takes half as long.
+# A validator of bids that judges in tests, which skip what they lack. Without optimization it takes half the time.
 RTBLINT := 0.14.6
 $(VENV)/.rtblint: $(VENV)/.run
 	@if ! command -v cargo >/dev/null || ! cargo install rtblint --version $(RTBLINT) --locked --quiet \
