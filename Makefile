@@ -281,7 +281,8 @@ $(VENV)/.npm: $(wildcard tests/npm/*) $(VENV)/.run
 	makes of VAST is checked" >&2; fi
 	@touch $@
 
-# A validator of bids that judges in tests, which skip what they lack. Without optimization it takes half the time.
+# A validator of bids that judges in tests, which skip what they lack. Without optimization, building
+# it takes half the time.
 RTBLINT := 0.14.6
 $(VENV)/.rtblint: $(VENV)/.run
 	@if ! command -v cargo >/dev/null || ! cargo install rtblint --version $(RTBLINT) --locked --quiet \

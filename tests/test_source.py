@@ -91,14 +91,6 @@ def imports(path: Path) -> set[str]:
     return modules
 
 
-def top_packages(path: Path) -> set[str]:
-    """The first names of what a file outside of the package imports."""
-    nodes = [*ast.walk(ast.parse(path.read_text()))]
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    taken = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-    return {name.partition(".")[0] for name in plain | taken}
-
-
 def own_parts(path: Path) -> set[str]:
     names = (name.split(".") for name in imports(path))
     return {name[1] for name in names if name[0] == "snapbid" and {*name[1:2]} & set(DEPTH)}

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from support import oracle, pools, strategies
 from support.agreement import decided, disagreement
-from support.choices import Choices, drawn_by
+from support.choices import Choices
 from support.oracle_reading import World, read_impression, read_request
 from support.oracle_values import Document
 from support.random_impressions import deal_of, timed_floors_of
@@ -83,7 +83,7 @@ def test_agreement(campaigns: int, worlds: int, requests: int) -> None:
     counts: Counter[str] = Counter()
     world = strategies.random_world(1, 1, AROUND)
     for seed in range(worlds):
-        choices = Choices(drawn_by(random.Random(f"deals {seed}")))
+        choices = Choices(random.Random(f"deals {seed}").randint)
         world.campaigns[:] = [campaign_of(choices, number) for number in range(campaigns)]
         base, changed = world.campaigns[::2], world.campaigns[1::2]
         snapshots = snapshot_of_world(world), layered_snapshot(world, base, changed, [])

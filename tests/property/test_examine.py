@@ -152,10 +152,7 @@ def compare(
         slot = replace(read_impression(world, document, facts), rivals=frozenset(rivals))
         for campaign, own in campaigns:
             missed = oracle.all_misfits(slot, campaign)
-            rules = [
-                *oracle.rules_of_campaign(world, facts, slot, campaign),
-                *oracle.rules_of_creatives(slot, campaign, missed),
-            ]
+            rules = [*oracle.rules(world, facts, slot, campaign, missed)]
             expected = {row_of(rule) for rule in rules if rule != "cur"}
             rows = examine(own, decoded, imp, situation)
             names = [row.rule for row in rows]

@@ -120,10 +120,7 @@ def test_named_rules_refuse(campaigns: int, worlds: int, requests: int) -> None:
                 slot = replace(read_impression(world, imp, facts), rivals=rivals)
                 for rank, campaign in ranked:
                     missed = oracle.all_misfits(slot, campaign)
-                    rules = [
-                        *oracle.rules_of_campaign(world, facts, slot, campaign),
-                        *oracle.rules_of_creatives(slot, campaign, missed),
-                    ]
+                    rules = [*oracle.rules(world, facts, slot, campaign, missed)]
                     left = [rule for rule in rules if rule not in ELSEWHERE]
                     explained = query.explain(rank)
                     expected = set(explanations(left, missed))

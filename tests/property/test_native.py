@@ -6,7 +6,7 @@ import random
 import msgspec
 import pytest
 from support import oracle_native, pools
-from support.choices import Choices, drawn_by
+from support.choices import Choices
 from support.oracle import Document
 from support.random_impressions import native_of
 from support.snapshot import RATES, Geo, snapshot_of
@@ -27,7 +27,7 @@ AD = {"title": 't"\\\u2028<é', "link": {"url": "https://shop.example/?a={{aucti
 def drawn(seed: int) -> tuple[Document, Document]:
     """A native object of a request, and a creative."""
     rng = random.Random(f"native {seed}")
-    choices = Choices(drawn_by(rng))
+    choices = Choices(rng.randint)
     creative: Document = {"id": "n", "media": "native", "native": native_ad_of(choices)}
     if choices.chance(60):
         creative["duration"] = choices.pick(pools.DURATIONS)

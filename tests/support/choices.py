@@ -4,7 +4,6 @@ The integers come from `random.Random` in fast seeded runs, else from Hypothesis
 cases therefore shrink towards plain ones.
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -16,20 +15,6 @@ class Integers(Protocol):
     """The source of choices: an integer between two bounds, both included."""
 
     def __call__(self, least: int, most: int, /) -> int: ...
-
-
-def drawn_by(rng: random.Random) -> Integers:
-    """Give the integers of `rng.randint`, the same ones in a third of its time."""
-    bits = rng.getrandbits
-
-    def draw(least: int, most: int, /) -> int:
-        count = most - least + 1
-        length = count.bit_length()
-        while (offset := bits(length)) >= count:
-            pass
-        return least + offset
-
-    return draw
 
 
 @dataclass

@@ -24,8 +24,6 @@ from support.oracle import (
     micros,
     offered,
     rules,
-    rules_of_campaign,
-    rules_of_creatives,
     slots,
 )
 from support.oracle_reading import Slot, privacy_inputs, read_request
@@ -101,10 +99,7 @@ class Deciders:
             eligible = []
             for campaign in world.campaigns:
                 missed = all_misfits(slot, campaign)
-                refusing = [
-                    *rules_of_campaign(world, facts, slot, campaign),
-                    *rules_of_creatives(slot, campaign, missed),
-                ]
+                refusing = [*rules(world, facts, slot, campaign, missed)]
                 if not refusing:
                     eligible.append(campaign)
                     self.counts.update(f"held {side}" for side in held(campaign))

@@ -312,14 +312,17 @@ def fitting(slot: Slot, campaign: Document) -> list[Document]:
     return [each for each in campaign["creatives"] if not any(misfits(slot, campaign, each))]
 
 
-def rules(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterator[str]:
-    """Yield the name of every rule that refuses a campaign for an impression."""
-    yield from rules_of_campaign(world, facts, slot, campaign)
-    yield from rules_of_creatives(slot, campaign, all_misfits(slot, campaign))
+def rules(
+    world: World,
+    facts: Facts,
+    slot: Slot,
+    campaign: Document,
+    missed: list[list[str]] | None = None,
+) -> Iterator[str]:
+    """Yield the name of every rule that refuses a campaign for an impression.
 
-
-def rules_of_campaign(world: World, facts: Facts, slot: Slot, campaign: Document) -> Iterator[str]:
-    """Yield those of them that do not depend on creatives."""
+    `missed`: the misfits of each creative, if they are known.
+    """
     yield from refused_by_time(world, campaign)
     if campaign.get("frequency_caps") and facts.user is None:
         yield "frequency_caps.user"
@@ -327,19 +330,17 @@ def rules_of_campaign(world: World, facts: Facts, slot: Slot, campaign: Document
     yield from refused_by_lists(facts, campaign)
     yield from refused_by_price(slot, campaign)
     yield from refused_by_pod(slot, campaign)
+    if missed is None:
+        missed = all_misfits(slot, campaign)
+    if all(missed):  # the nearest miss of the creatives speaks for the campaign
+        yield from min(missed, key=len)
+    pairs = zip(campaign["creatives"], missed, strict=True)
+    yield from refused_by_durations(slot, campaign, [each for each, names in pairs if not names])
 
 
 def all_misfits(slot: Slot, campaign: Document) -> list[list[str]]:
     """Give the misfits of each creative."""
     return [[*misfits(slot, campaign, each)] for each in campaign["creatives"]]
-
-
-def rules_of_creatives(slot: Slot, campaign: Document, missed: list[list[str]]) -> Iterator[str]:
-    """Yield the other rules: `missed` are the misfits of each creative."""
-    if all(missed):  # the nearest miss of the creatives speaks for the campaign
-        yield from min(missed, key=len)
-    pairs = zip(campaign["creatives"], missed, strict=True)
-    yield from refused_by_durations(slot, campaign, [each for each, names in pairs if not names])
 
 
 def refusals(

@@ -27,7 +27,7 @@ class Timed:
 
         A video or audio creative of unknown duration reaches none.
         """
-        if creative["media"] not in ("video", "audio") or not (self.per_second or self.ranges):
+        if creative["media"] not in ("video", "audio"):
             return []
         duration = filled(creative).get("duration")
         if duration is None:

@@ -161,14 +161,13 @@ def converted(world: World, floor: Fraction | None, currency: Any, bid_in: str) 
     """Convert an exact amount likewise."""
     rate = world.usd.get((trimmed(currency) or "USD").upper())
     if floor is None or floor <= 0:
-        millionths = Fraction(0)
-    elif rate is None:
+        floor, rate = Fraction(0), Fraction(1)
+    if rate is None:
         return None
-    else:
-        millionths = floor * rate * 1_000_000 / world.usd[bid_in]
-    if bid_in == "USD":
-        return math.ceil(millionths)
-    return math.ceil(max(1, math.ceil(millionths)) * world.usd[bid_in])
+    millionths = floor * rate * 1_000_000 / world.usd[bid_in]
+    if bid_in != "USD":
+        millionths = max(Fraction(1), Fraction(math.ceil(millionths)))
+    return math.ceil(millionths * world.usd[bid_in])
 
 
 # From a request to its values (contract 3, "Targeting dimensions").

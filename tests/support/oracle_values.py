@@ -124,7 +124,7 @@ def members(value: Any) -> Document | None:
 
 def items(value: Any) -> list[Any]:
     """Read an array without its absent items; an absent array is an empty one."""
-    if value is None or value == "" or value == []:
+    if value is None or value == "":
         return []
     if not isinstance(value, list):
         raise Malformed(f"{value!r} is no array")
@@ -151,8 +151,6 @@ def described(value: Any) -> list[Any]:
 
 def entries(value: Any) -> list[str]:
     """Read an array of text that limits, apart at commas, be it one text or its items."""
-    if value is None:
-        return []
     listed = value if isinstance(value, list) else [value]
     parts = (part for item in items(listed) for part in str(text(item)).split(","))
     return [part.strip() for part in parts if part.strip()]
@@ -165,8 +163,6 @@ def pasted(entry: str) -> list[str]:
 
 def ids(value: Any) -> set[str]:
     """Read an array of ids that limits. What separates them may also be a part of an id."""
-    if value is None:
-        return set()
     whole = items(value) if isinstance(value, list) else []
     names = {*entries(value), *(name for item in whole if (name := str(text(item))).strip(" ,"))}
     return names | {part for name in names for part in pasted(INVISIBLE.sub("", name))}
@@ -176,8 +172,6 @@ def domains(value: Any, *, blocks: bool = False) -> set[str]:
     """Read an array of domains that limits; an entry that is none stands for one that none has,
     and blocks those that occur in it.
     """
-    if value is None:
-        return set()
     found = set()
     for item in items(value if isinstance(value, list) else [value]):
         for entry in entries(unescaped(str(text(item)))):
@@ -210,8 +204,6 @@ def media_type(value: str) -> str:
 
 def numbers(value: Any) -> set[int]:
     """Read an array of numbers that limits: -1 stands for what is none, and 0 says nothing."""
-    if value is None:
-        return set()
     listed = value if isinstance(value, list) else [value]
     found = set()
     for item in items(listed):
@@ -241,7 +233,7 @@ def part(parent: Document | None, *names: str) -> Document:
 def placed(parent: Document, name: str) -> Any:
     """Read a member from its OpenRTB 2.6 place, else from `ext`, its 2.5 place."""
     value = parent.get(name)
-    empty = value is None or value == "" or value == []
+    empty = value is None or value == ""
     return part(parent, "ext").get(name) if empty else value
 
 

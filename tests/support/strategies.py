@@ -13,7 +13,7 @@ from fractions import Fraction
 from hypothesis import strategies as st
 
 from support import consent, pools, vast
-from support.choices import Choices, drawn_by
+from support.choices import Choices
 from support.oracle import World
 from support.oracle_reading import floor_micros
 from support.oracle_values import Document
@@ -277,12 +277,12 @@ def native_ad_of(choices: Choices) -> Document:
 def random_world(seed: int, campaigns: int = 8, around: Surroundings | None = None) -> World:
     """Make a world from a seed; the same seed makes the same world."""
     rng = random.Random(f"world {seed}")
-    return world_of(Choices(drawn_by(rng)), campaigns, around or Surroundings())
+    return world_of(Choices(rng.randint), campaigns, around or Surroundings())
 
 
 def random_request(rng: random.Random, world: World) -> tuple[str, Document]:
     """Make the descriptor of an SSP of the world and a request from it."""
-    choices = Choices(drawn_by(rng))
+    choices = Choices(rng.randint)
     return choices.pick(list(world.registry)), request_of(choices)
 
 

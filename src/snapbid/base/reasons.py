@@ -26,7 +26,7 @@ def reason(error: BaseException, url: str) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's text; a timeout without one got no answer, another error has a name."""
+    """Return an error's text; without one, "no answer" for a timeout, else the error's type."""
     unnamed = "no answer" if isinstance(error, TimeoutError) else type(error).__name__
     return str(error) or unnamed
 
