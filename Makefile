@@ -202,7 +202,7 @@ build_both = (tar c --mode=u=rwX,go=rX --exclude='*.so' --exclude=__pycache__ --
 	printf "Version: %s\n" "$$version" >PKG-INFO && \
 	SNAPBID_BUILT=1 $(SETUP) sdist --formats=tar --dist-dir . && tar xf "snapbid-$$version.tar" && \
 	tar c --sort=name --mtime="@$$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-	"snapbid-$$version" | gzip -9n >"$(CURDIR)/build/wheel/$(3)/snapbid-$$version.tar.gz" && \
+	"snapbid-$$version" | gzip -n >"$(CURDIR)/build/wheel/$(3)/snapbid-$$version.tar.gz" && \
 	cd "snapbid-$$version" && $(2) "$(CURDIR)/build/wheel/$(3)")
 
 sum_up = version="$(BUILT_VERSION)" && cd dist && \

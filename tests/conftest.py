@@ -9,7 +9,7 @@ redis_url        the session's Redis, not emptied
 fresh_redis      the same, emptied first
 initialise       initialise(HOME) copies initialised and migrated PostgreSQL data into a home
 signals_heard    automatic: what is started hears SIGINT and SIGHUP, however the tests were started
-cluster          the session's Redis Cluster, 3 primaries with a replica each: healthy, emptied
+cluster          the module's Redis Cluster, 3 primaries with a replica each: healthy, emptied
 own_postgres     a PostgreSQL for a single test, which may stop it
 own_redis        a Redis for a single test, which may stop it
 module_own_redis a Redis for a module: no test empties it below what the module shares
@@ -196,7 +196,7 @@ def _flush(redis_url: str) -> None:
         client.flushall()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # six idle nodes cost more than another start takes
 def started_cluster() -> Iterator[Cluster]:
     with folder() as path, Cluster(path) as started:
         yield started

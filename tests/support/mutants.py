@@ -24,6 +24,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -35,7 +36,8 @@ MUTANTS: Final = TOP / "tests" / "mutants"
 OUTCOMES: Final = ("killed", "survived", "broken")
 TRIES: Final = 3  # in which order Redis names counters is its own, and the simulator follows it
 LONGEST_S: Final = 1_000  # of a mutant's tests: one may never end, or wait for midnight to pass
-PYTEST: Final = ("-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider")
+PYTEST: Final = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
+PROCESSES: Final = len(os.sched_getaffinity(0))
 
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,7 +135,7 @@ def enter(mutant: Mutant, arguments: Sequence[str]) -> NoReturn:
 
 def outcome(mutant: Mutant, *, in_soak: bool = False) -> str:
     """Run a mutant's tests, or its soak; one of OUTCOMES."""
-    arguments = (*PYTEST, *mutant.tests)
+    arguments = (*PYTEST, "-n0", *mutant.tests)
     if in_soak:
         arguments = ("-m", "support.soak", "--fleet", *shlex.split(mutant.soak))
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
@@ -151,15 +153,17 @@ def outcome(mutant: Mutant, *, in_soak: bool = False) -> str:
 def run(mutants: Sequence[Mutant], *, in_soak: bool = False) -> Counter[tuple[str, str]]:
     """Counts by room and outcome, with a line for each mutant meanwhile."""
     counts: Counter[tuple[str, str]] = Counter()
-    for mutant in mutants:
+
+    def judge(mutant: Mutant) -> tuple[str, float]:
         began = time.monotonic()
         tries = (outcome(mutant, in_soak=in_soak) for _ in range(TRIES))
         result = next((result for result in tries if result != "survived"), "survived")
-        counts[mutant.room, result] += 1
-        print(
-            f"{result:8} {time.monotonic() - began:5.1f} s  {mutant.room}: {mutant.name}",
-            flush=True,
-        )
+        return result, time.monotonic() - began
+
+    with ThreadPoolExecutor(1 if in_soak else PROCESSES) as pool:
+        for mutant, (result, took_s) in zip(mutants, pool.map(judge, mutants), strict=True):
+            counts[mutant.room, result] += 1
+            print(f"{result:8} {took_s:5.1f} s  {mutant.room}: {mutant.name}", flush=True)
     return counts
 
 
@@ -205,7 +209,7 @@ def main() -> int:
         mutants = drawn(mutants, options.draw, options.date)
     if not options.soak:
         tests = sorted({test for mutant in mutants for test in mutant.tests})
-        unchanged = run_python((*PYTEST, *tests))
+        unchanged = run_python((*PYTEST, "-n", str(PROCESSES), "--dist", "loadfile", *tests))
         if unchanged.returncode:
             print(unchanged.stdout, "these tests fail without a mutant", sep="\n", file=sys.stderr)
             return 1
