@@ -20,7 +20,7 @@ import msgspec
 from snapbid.bidding.snapshot import CatalogSnapshot
 from support import oracle
 from support.agreement import campaigns_of, decided, disagreement
-from support.oracle_pods import Separation
+from support.oracle_pods import Separation, guaranteed_first
 from support.oracle_reading import Facts, Slot, World, read_impression, read_request
 from support.oracle_values import Document
 
@@ -83,8 +83,8 @@ class Crowd:
         """As `oracle.offers`."""
         facts = read_request(self._world, ssp, request)
         separation, wanted = Separation(), {}
-        for imp in request["imp"]:
-            slot = separation.apart(read_impression(self._world, imp, facts))
+        read = [read_impression(self._world, imp, facts) for imp in request["imp"]]
+        for slot in map(separation.apart, guaranteed_first(read)):
             wanted[slot.id] = self._best(facts, slot)
             if slot.id in answered:
                 document = msgspec.json.decode(self._document(answered[slot.id]))

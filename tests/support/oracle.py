@@ -21,7 +21,7 @@ from support.oracle_media import (
     misfits_in_media,
     misfits_in_player,
 )
-from support.oracle_pods import Separation
+from support.oracle_pods import Separation, guaranteed_first
 from support.oracle_reading import (
     MOST_FORMATS,
     MOST_IMPRESSIONS,
@@ -379,8 +379,8 @@ def slots(
     """Give the impressions in turn, those of pods with the advertisers that they may not get."""
     separation = Separation()
     advertisers = {campaign["id"]: campaign["advertiser"] for campaign in world.campaigns}
-    for imp in request["imp"][:MOST_IMPRESSIONS]:
-        slot = separation.apart(read_impression(world, imp, facts))
+    read = [read_impression(world, imp, facts) for imp in request["imp"][:MOST_IMPRESSIONS]]
+    for slot in map(separation.apart, guaranteed_first(read)):
         yield slot
         if answered is not None:
             winner = answered.get(slot.id)

@@ -6,6 +6,7 @@ pod has an id and a medium. "Of a pod's impressions no two get the same advertis
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from support.oracle_reading import Slot
@@ -30,3 +31,13 @@ class Separation:
         if len(slot.id.encode()) <= LONGEST:
             for pod in slot.pods:
                 self._taken[pod].add(domain(advertiser))
+
+
+def guaranteed_first(read: Sequence[Slot]) -> list[Slot]:
+    """Order impressions as they are decided: where some share a pod, those with guaranteed deals
+    first, so that these come before any price on another impression, too.
+    """
+    pods = [pod for slot in read for pod in slot.pods]
+    if len(pods) == len(set(pods)):
+        return [*read]
+    return sorted(read, key=lambda slot: not any(deal.guaranteed for deal in slot.deals))

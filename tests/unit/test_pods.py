@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from support.matching_cases import campaign_of
 from support.snapshot import RATES, Geo, snapshot_of
 
@@ -92,3 +93,23 @@ def test_advertisers_beyond_ascii() -> None:
     made = snapshot("straße.example", "STRASSE.example", "straße.EXAMPLE", "b.example")
     pod = [{"id": f"{n}", "video": {"podid": "p"}} for n in range(3)]
     assert bids(made, *pod) == ["xn--strae-oqa.example", "strasse.example", "b.example"]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_guaranteed_deal_keeps_its_advertiser_wherever_its_impression_is(place: int) -> None:
+    film = {"media": "video", "duration": 15}
+    deal = {"targeting": {"deal": {"include": ["g"]}}}
+    campaigns = [
+        campaign_of({"campaign": {"id": id, "advertiser": name, "cpm": cpm} | more,
+                     "creative": film})
+        for id, name, cpm, more in (
+            ("deal", "a.example", 3, deal), ("open", "a.example", 80, {}),
+            ("other", "b.example", 75, {}),
+        )
+    ]  # fmt: skip
+    made = snapshot_of(campaigns, {"acme": "acme"}, RATES, Geo())
+    pod: list[dict[str, Any]] = [{"id": f"{n}", "video": {"podid": "p"}} for n in range(2)]
+    pod[place]["pmp"] = {"deals": [{"id": "g", "guar": 1}]}
+    expected = ["b.example", "b.example"]
+    expected[place] = "a.example"
+    assert bids(made, *pod) == expected

@@ -600,6 +600,8 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
         raise TypeError("imp must be a list")
     if PyList_GET_SIZE(imps) > 1:
         pods = pods_of(imps)
+        if pods is not None:
+            imps = pods.in_turn()
     for imp in <list>imps:
         quantity = 1
         if reader.get(imp, IMP_QTY) is not None:
@@ -632,6 +634,8 @@ cpdef object search(object request, str ssp, object snapshot, int64_t now_ms,
         if has_too_many and last is None:
             return NoBid(QUANTITY, 0, query)
         return NoBid(unanswered(request, has_floor=last is not None), 0, query)
+    if pods is not None:
+        choices = pods.as_requested(choices)
     decision = Decision.__new__(Decision)
     decision.choices, decision.query, decision.last = choices, query, last
     decision.snapshot, decision._core = snapshot, core

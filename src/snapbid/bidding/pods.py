@@ -3,20 +3,42 @@
 Impressions with the same `podid` belong to one ad break, whether its slots are fixed (structured),
 open (dynamic), or both (hybrid). Video and audio pods have separate ids: the same id in both means
 two pods. `poddedupe` is ignored, since it states what the exchange itself removes.
+
+Of impressions in pods, those with guaranteed deals are decided first: a deal's advertiser would
+otherwise lose it to an open bid of its own on an earlier impression.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from snapbid.bidding.request import Imp, Text
 
 _Pod = dict[Text, str]  # id of an impression -> the advertiser that has it
 
 
+class _OfImpression(Protocol):
+    @property
+    def imp(self) -> Imp: ...
+
+
+T = TypeVar("T", bound=_OfImpression)
+
+
 class Pods:
     """The advertisers assigned to impressions. `pods` maps impression ids to their pods."""
 
-    def __init__(self, pods: dict[Text, list[_Pod]]) -> None:
+    def __init__(self, impressions: Sequence[Imp], pods: dict[Text, list[_Pod]]) -> None:
+        self._impressions = impressions
         self._pods = pods
+
+    def in_turn(self) -> list[Imp]:
+        """Return the impressions in the order in which they are decided."""
+        return sorted(self._impressions, key=lambda imp: not _is_guaranteed(imp))
+
+    def as_requested(self, decided: Iterable[T]) -> list[T]:
+        """Return what was decided in the order of the request's impressions."""
+        places = {id(imp): place for place, imp in enumerate(self._impressions)}
+        return sorted(decided, key=lambda each: places[id(each.imp)])
 
     def rivals(self, imp: Imp) -> list[str] | None:
         """Return the advertisers of the other impressions in the pods of `imp`.
@@ -52,4 +74,8 @@ def pods_of(impressions: Sequence[Imp]) -> Pods | None:
             pod: _Pod = {}
             for id in ids:
                 pods.setdefault(id, []).append(pod)
-    return Pods(pods) if pods else None
+    return Pods(impressions, pods) if pods else None
+
+
+def _is_guaranteed(imp: Imp) -> bool:
+    return imp.pmp is not None and any(deal.guar == 1 for deal in imp.pmp.deals or ())

@@ -178,11 +178,14 @@ async def explain(
         reason = f"{Reason.LONG_ID.value}: id is over 512 bytes, too long for notices"
         return msgspec.structs.replace(base, reason=reason)
     explainer = _ImpressionExplainer(snapshot, request, situation, search, look, documents)
-    impressions = [await explainer.explain(imp) for imp in request.imp or ()]
+    in_turn = explainer.in_turn()
+    explained = [await explainer.explain(imp) for imp in in_turn]
     cut_short = _cut_short(request, situation, snapshot, cpu_ms)
     if cut_short:
-        whole, cut = impressions[:-cut_short], impressions[-cut_short:]
-        impressions = [*whole, *(_undecided(impression, cpu_ms) for impression in cut)]
+        whole, cut = explained[:-cut_short], explained[-cut_short:]
+        explained = [*whole, *(_undecided(impression, cpu_ms) for impression in cut)]
+    of_imps = {id(imp): impression for imp, impression in zip(in_turn, explained, strict=True)}
+    impressions = [of_imps[id(imp)] for imp in request.imp or ()]
     if any(impression.winner for impression in impressions):
         base = msgspec.structs.replace(base, status=200, reason="a bid")
     else:
@@ -234,7 +237,7 @@ def _undecided(impression: Impression, cpu_ms: int) -> Impression:
 
 
 class _ImpressionExplainer:
-    """Explains the impressions of a request, one after the other."""
+    """Explains the impressions of a request, one after the other, in the order of `in_turn`."""
 
     def __init__(
         self,
@@ -255,6 +258,10 @@ class _ImpressionExplainer:
         self._rivals = situation.rivals
         self._look = look
         self._documents = documents
+
+    def in_turn(self) -> Sequence[Imp]:
+        """Return the impressions in the order in which they are decided."""
+        return (self._request.imp or ()) if self._pods is None else self._pods.in_turn()
 
     async def explain(self, imp: Imp) -> Impression:
         lookups = self._lookups
