@@ -120,6 +120,18 @@ def test_who_may_send_as_an_ssp(cli: Callable[..., str]) -> None:
     assert everything[1]["detail"] == {"allow": [[], ["192.0.2.0/24"]], "qps": [None, 5]}
 
 
+def test_keys_of_a_warehouse_that_writes_bytes_as_text(
+    cli: Callable[..., str], database: str
+) -> None:
+    asyncio.run(execute(database, 'alter role current_user set bytea_output = "escape"'))
+    try:
+        cli("key", "issue", "shop")
+        (id,) = [line.split()[0] for line in cli("key", "list").splitlines()[1:]]
+        assert told(entries(cli, id)) == [("key", id, "added")]
+    finally:
+        asyncio.run(execute(database, "alter role current_user reset bytea_output"))
+
+
 def test_what_is_listed(cli: Callable[..., str], database: str) -> None:
     cli("ssp", "add", "acme")
     asyncio.run(execute(database, "insert into ssp values ('nova', 'nova')"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.commands import invoke
-from support.stack import connected, execute, fetch, run
+from support.stack import clean_environ, connected, execute, fetch, run
 from support.vast import wrapper
 
 from snapbid.campaigns.click_id import NO_AUCTION, Click, creative_digest
@@ -365,6 +365,27 @@ def test_wrong_settings_are_all_named() -> None:
         "SNAPBID_DATABASE_URL",
         "SNAPBID_JWT_SECRET",
     ]
+
+
+FULL = "the output cannot be written: No space left on device"
+CLOSED = "stdout is closed: nothing was done, since nothing could be printed"
+
+
+@pytest.mark.parametrize(("output", "message"), [(">/dev/full", FULL), (">&-", CLOSED)])
+@pytest.mark.parametrize("command", ["ssp list", "key issue shop", "rates list"])
+def test_an_output_that_cannot_be_written_is_one_line(
+    database: str, command: str, output: str, message: str
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "{sys.executable}" -m snapbid {command} {output}'],
+        env=clean_environ({"SNAPBID_DATABASE_URL": database}),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, message)
+    assert "Traceback" not in done.stderr
+    if message == CLOSED:
+        assert not asyncio.run(fetch(database, "select from product where name = 'shop'"))
 
 
 def test_an_unavailable_warehouse_is_one_line(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ usage or settings. Commands import their dependencies only when they run, to kee
 quick.
 """
 
-from typing import Any
+import sys
+from typing import Any, Final
 
 import click
 
+from snapbid.base.errors import is_disk_full
 from snapbid.base.settings import SettingsError
 from snapbid.base.version import version
 from snapbid.cli import console
@@ -31,6 +33,8 @@ from snapbid.cli.shell import ShellGroup
 from snapbid.cli.ssps import ssp, token
 from snapbid.cli.status import status
 
+SERVERS: Final = ("up", "serve", "drain")  # which may run without stdout
+
 
 class _Commands(ShellGroup):
     def invoke(self, ctx: click.Context) -> Any:
@@ -38,6 +42,10 @@ class _Commands(ShellGroup):
             return super().invoke(ctx)
         except SettingsError as error:
             raise console.WrongSettings("\n".join(error.mistakes)) from error
+        except OSError as error:
+            if error.filename is not None or not is_disk_full(error):
+                raise
+            raise console.Refused(f"the output cannot be written: {error.strerror}") from error
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -55,12 +63,15 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     callback=_print_version,
     help="Show the version and exit.",
 )
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Snapbid: an OpenRTB bidder with reports.
 
     Exit status of every command: 0 for success; 1 if refused or failed, with the reason on stderr;
     2 for wrong usage or settings.
     """
+    if sys.stdout is None and ctx.invoked_subcommand not in SERVERS:
+        raise console.Refused("stdout is closed: nothing was done, since nothing could be printed")
 
 
 for command in (

@@ -53,8 +53,9 @@ def this_user() -> str:
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection:
     """Open a connection whose changes are recorded under `application` and this user."""
-    named = {"application_name": application}
-    connection = await asyncpg.connect(dsn, server_settings=named, timeout=unavailable.CONNECT_S)
+    # The trigger that records a change takes a key's id from its hash as text.
+    own = {"application_name": application, "bytea_output": "hex"}
+    connection = await asyncpg.connect(dsn, server_settings=own, timeout=unavailable.CONNECT_S)
     try:
         await connection.execute("select set_config('snapbid.actor', $1, false)", this_user())
     except BaseException:
