@@ -11,6 +11,13 @@ from support.commands import invoke
 from support.differing_logs import CAUSES, make, write_csv
 from support.stack import execute
 
+from snapbid.auctionlog.files import FileSet
+from snapbid.auctionlog.layout import BID, LoggedRow
+from snapbid.ledger.bids.records import BILLING, LOSS, WIN
+
+AT_MS = 1_767_268_800_000  # noon of 2026-01-01
+KINDS = {"win": WIN, "billing": BILLING, "loss": LOSS}
+ADD_IMPS = "insert into impression_daily values ($1, 'acme', $2)"
 ADD_DAY = "insert into bid_daily values ($1, 'acme-eu', 100, $2, $3)"
 
 
@@ -51,6 +58,43 @@ def test_agreement_is_status_0(environ: dict[str, str], database: str, tmp_path:
     nanos = round(float(usd) * 1e9)
     asyncio.run(execute(database, ADD_DAY, date.fromisoformat(day), 60, nanos))
     done = invoke(environ, "reconcile", "acme", str(log), "--date", day)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing is in dispute" in done.stdout
+
+
+def write_alike(auctions: Path, log: Path, kind: str, count: int, missing: int = 0) -> None:
+    """Write an SSP's log of a kind, and the auction log without the last of it."""
+    rows = []
+    for number in range(count - missing):
+        ids = [f"a{number}".encode(), b"1"]
+        names = [b"acme-eu", b"acme", *ids, b"campaign", b"creative", b"", b"USD"]
+        rows.append(LoggedRow(BID, "", 0, 0, 0, AT_MS, 10**6, 10**6, 10**6, names))
+        if kind in KINDS:
+            names = [b"", b"", *ids, b"", b"", b"", b""]
+            rows.append(LoggedRow(KINDS[kind], "c", 0, 0, 0, AT_MS + 10, 0, 0, 0, names))
+    with FileSet(auctions, "machine", "0" * 16) as files:
+        files.add(row._replace(sequence=number) for number, row in enumerate(rows, 1))
+        files.finish(1, 10**9)
+    lines = [f"a{number},1,{AT_MS},1\n" for number in range(count)]
+    log.write_text("auction,imp,time,price\n" + "".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reported"),
+    [("win", ["30", "0.03"]), ("bid", ["", ""]), ("loss", ["", ""])],
+)
+def test_the_report_has_wins_their_money_and_impressions(
+    environ: dict[str, str], database: str, tmp_path: Path, kind: str, reported: list[str]
+) -> None:
+    """It counts answers, not bids, and no losses: those cells are blank, and nothing differs."""
+    auctions, log = tmp_path / "a", tmp_path / "log.csv"
+    write_alike(auctions, log, kind, 30)
+    asyncio.run(execute(database, ADD_DAY, date(2026, 1, 1), 30, 30 * 10**6))
+    asyncio.run(execute(database, ADD_IMPS, date(2026, 1, 1), 30))
+    named = ("--auctions", str(auctions), "--kind", kind)
+    done = invoke(environ, "reconcile", "acme", str(log), *named)
+    (line,) = [each for each in done.stdout.splitlines() if each.startswith(f"{kind}\t")]
+    assert line.split("\t")[-2:] == reported
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing is in dispute" in done.stdout
 

@@ -51,6 +51,7 @@ class ReportedDay(NamedTuple):
 
 
 Reported = dict[tuple[str, date], ReportedDay]
+REPORTED: Final = ("win", "billing")  # the report counts answers rather than bids, and no losses
 
 
 class TotalsRow(NamedTuple):
@@ -83,7 +84,7 @@ def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]
         their_usd = of.price_nanos / 1e9 if of.price_nanos else None
         our_usd = of.cost_nanos / 1e9
         count = usd = None
-        if reported is not None and day is not None:
+        if reported is not None and day is not None and kind in REPORTED:
             count, nanos = reported.get((kind, day), ReportedDay(0, 0))
             usd = our_usd if nanos is None else nanos / 1e9
         row = TotalsRow(kind, day, of.theirs, their_usd, of.agreed, of.ours, our_usd, count, usd)
