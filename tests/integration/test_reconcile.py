@@ -81,7 +81,7 @@ def write_alike(auctions: Path, log: Path, kind: str, count: int, missing: int =
 
 @pytest.mark.parametrize(
     ("kind", "reported"),
-    [("win", ["30", "0.03"]), ("bid", ["", ""]), ("loss", ["", ""])],
+    [("win", ["30", "0.03"]), ("billing", ["30", ""]), ("bid", ["", ""]), ("loss", ["", ""])],
 )
 def test_the_report_has_wins_their_money_and_impressions(
     environ: dict[str, str], database: str, tmp_path: Path, kind: str, reported: list[str]

@@ -70,8 +70,8 @@ class TotalsRow(NamedTuple):
     @property
     def differs(self) -> bool:
         """Whether the auction log and the report differ."""
-        return self.reported is not None and (
-            self.logged != self.reported or self.logged_usd != self.reported_usd
+        return (self.reported is not None and self.logged != self.reported) or (
+            self.reported_usd is not None and self.logged_usd != self.reported_usd
         )
 
 
@@ -85,8 +85,9 @@ def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]
         our_usd = of.cost_nanos / 1e9
         count = usd = None
         if reported is not None and day is not None and kind in REPORTED:
-            count, nanos = reported.get((kind, day), ReportedDay(0, 0))
-            usd = our_usd if nanos is None else nanos / 1e9
+            nothing = ReportedDay(0, 0 if kind == "win" else None)
+            count, nanos = reported.get((kind, day), nothing)
+            usd = None if nanos is None else nanos / 1e9
         row = TotalsRow(kind, day, of.theirs, their_usd, of.agreed, of.ours, our_usd, count, usd)
         rows.append(row)
     return rows
