@@ -100,6 +100,36 @@ def test_the_report_has_wins_their_money_and_impressions(
 
 
 @pytest.mark.parametrize(
+    ("kind", "wins", "nanos", "says"),
+    [
+        ("win", 29, 29 * 10**6, "win on 2026-01-01: our log 30 (0.03 USD), report 29 (0.029 USD)"),
+        ("win", 30, 10**6, "win on 2026-01-01: our log 30 (0.03 USD), report 30 (0.001 USD)"),
+        ("billing", 30, 30 * 10**6, "billing on 2026-01-01: our log 30, report 0"),
+    ],
+    ids=["number", "money", "impressions"],
+)
+def test_what_differs_in_the_report_is_named(
+    environ: dict[str, str],
+    database: str,
+    tmp_path: Path,
+    kind: str,
+    wins: int,
+    nanos: int,
+    says: str,
+) -> None:
+    auctions, log, page = tmp_path / "a", tmp_path / "log.csv", tmp_path / "page.html"
+    write_alike(auctions, log, kind, 30)
+    asyncio.run(execute(database, ADD_DAY, date(2026, 1, 1), wins, nanos))
+    named = ("--auctions", str(auctions), "--kind", kind, "--page", str(page))
+    done = invoke(environ, "reconcile", "acme", str(log), *named)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"the report differs: {says}" in done.stdout
+    assert f"the report differs: {says}" in page.read_text()
+    assert "no line is in dispute" in done.stdout
+    assert "nothing is in dispute" not in done.stdout
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("nobody",), "canonical"),

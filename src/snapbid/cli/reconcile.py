@@ -236,7 +236,7 @@ def _print(
     covered: "Coverage",
 ) -> None:
     from snapbid.operations.reconcile.compare import CAUSES
-    from snapbid.operations.reconcile.result import COLUMNS, cells
+    from snapbid.operations.reconcile.result import COLUMNS, cells, differences
 
     click.echo(f"{console.counted(comparison.lines, 'line')}, {comparison.outside} on other days")
     for line in covered.lines():
@@ -246,8 +246,13 @@ def _print(
     console.print_table(heads, [tuple(row) for row in rows])
     if comparison.gaps:
         click.echo(f"\nour log has {console.counted(len(comparison.gaps), 'gap')} on these days")
+    differing = differences(rows)
+    if differing:
+        click.echo()
+    for line in differing:
+        click.echo(line)
     if not comparison.causes:
-        whole = "nothing is in dispute"
+        whole = "no line is in dispute" if differing else "nothing is in dispute"
         click.echo(f"\n{'no dispute in what was compared' if covered.missing else whole}")
         return
     click.echo()

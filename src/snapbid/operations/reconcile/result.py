@@ -93,6 +93,21 @@ def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]
     return rows
 
 
+def differences(rows: Iterable[TotalsRow]) -> list[str]:
+    """Name each day and kind for which the auction log and the report differ."""
+    return [
+        f"the report differs: {row.kind} on {row.day}: our log "
+        f"{_figures(row.logged, None if row.reported_usd is None else row.logged_usd)}, report "
+        f"{_figures(row.reported, row.reported_usd)}"
+        for row in rows
+        if row.differs
+    ]
+
+
+def _figures(number: int | None, usd: float | None) -> str:
+    return f"{number}" if usd is None else f"{number} ({usd:.9f}".rstrip("0").rstrip(".") + " USD)"
+
+
 def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
     """Yield the disputes, after writing each to a file. Raises OSError.
 
@@ -180,6 +195,7 @@ def page(
         *(f"<p>{escape(line)}</p>" for line in covered.lines()),
         "<h2>Totals</h2>",
         *_table(_TOTALS, rows),
+        *(f"<p>{escape(line)}</p>" for line in differences(rows)),
         "<h2>Causes</h2>",
         *_table(
             ("cause", "disputes", "what it means"),
