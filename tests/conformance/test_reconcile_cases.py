@@ -1,9 +1,10 @@
 """Every case of `cases/reconcile`: an SSP's log as it may come, against a small log of ours.
 
-ours      bids: auction, imp, when, CPM, whether they were `won` or `lost`
+ours      bids: auction, imp, when, CPM, whether they were `won` or `lost`, or are `lacking`
 log       the SSP's, as text, in an `encoding`
 first, last, zone, options, columns_named    as the command has them
 disputes  cause, auction and impression of each; `details` begin with these
+report    kind, day, number and nano-USD; `reported`: its number in each row of the totals
 totals    kind, day, lines, their USD, agreed, ours, our USD
 columns, unused, missing, notes    what is said to have been compared; all that was to: `complete`
 refused   why the log is not read at all
@@ -23,7 +24,7 @@ from snapbid.auctionlog.layout import BID, LoggedRow
 from snapbid.ledger.bids.records import LOSS, WIN
 from snapbid.operations.reconcile import result
 from snapbid.operations.reconcile.claims import Form
-from snapbid.operations.reconcile.compare import CAUSES, Comparison, Terms
+from snapbid.operations.reconcile.compare import CAUSES, Comparison, ReportedDay, Terms
 from snapbid.operations.reconcile.exports import LogError
 
 CASES = Path(__file__).parent / "cases" / "reconcile" / "logs.json"
@@ -41,7 +42,8 @@ def write_ours(directory: Path, ours: list[dict[str, Any]]) -> None:
         price = round(bid["price"] * 1_000_000)
         ids = [bid["auction"].encode(), bid["imp"].encode()]
         names = [b"acme", b"acme", *ids, b"campaign", b"creative", b"", b"USD"]
-        rows.append(LoggedRow(BID, "", 0, 0, 0, at_ms, price, price, price, names))
+        if not bid.get("lacking", False):
+            rows.append(LoggedRow(BID, "", 0, 0, 0, at_ms, price, price, price, names))
         none = [b"", b"", *ids, b"", b"", b"", b""]
         for kind, happened in ((WIN, bid["won"]), (LOSS, bid.get("lost", False))):
             if happened:
@@ -67,7 +69,9 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
     if "zone" in case:
         form = form._replace(zone=ZoneInfo(case["zone"]))
     terms = Terms("acme", SSP, convert, first=day(case.get("first")), last=day(case.get("last")))
-    comparison = Comparison(terms)
+    report = {(kind, date.fromisoformat(on)): ReportedDay(*figures)
+              for kind, on, *figures in case.get("report", ())}  # fmt: skip
+    comparison = Comparison(terms, lambda first, last: report)
     disputes = comparison.disputes(log, form, tmp_path / "auctions")
     if "refused" in case:
         with pytest.raises(LogError, match=case["refused"]):
@@ -88,6 +92,8 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
         rows = [
             [row.kind, str(row.day), row.theirs, row.theirs_usd, row.agreed, row.logged,
              row.logged_usd]
-            for row in result.totals(comparison, None)
+            for row in result.totals(comparison)
         ]  # fmt: skip
         assert rows == case["totals"]
+    if "reported" in case:
+        assert [row.reported for row in result.totals(comparison)] == case["reported"]

@@ -14,6 +14,7 @@ from support.stack import execute
 from snapbid.auctionlog.files import FileSet
 from snapbid.auctionlog.layout import BID, LoggedRow
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
+from snapbid.operations.reconcile.compare import CAUSES as CAUSE_NAMES
 
 AT_MS = 1_767_268_800_000  # noon of 2026-01-01
 KINDS = {"win": WIN, "billing": BILLING, "loss": LOSS}
@@ -127,6 +128,44 @@ def test_what_differs_in_the_report_is_named(
     assert f"the report differs: {says}" in page.read_text()
     assert "no line is in dispute" in done.stdout
     assert "nothing is in dispute" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "reported", "causes"),
+    [
+        ("win", 10, 30, {"in_a_gap": 10}),
+        ("win", 30, 30, {"in_a_gap": 30}),
+        ("win", 10, 25, {"in_a_gap": 5, "not_won_here": 5}),
+        ("win", 10, 20, {"not_won_here": 10}),
+        ("win", 30, 10, {"no_id_fits": 1}),
+        ("billing", 10, 30, {"in_a_gap": 10}),
+    ],
+)
+def test_what_our_log_lacks_of_the_report_is_not_disputed(
+    environ: dict[str, str],
+    database: str,
+    tmp_path: Path,
+    kind: str,
+    missing: int,
+    reported: int,
+    causes: dict[str, int],
+) -> None:
+    """Rows that are not yet in Parquet, or whose files are missing."""
+    auctions, log, page = tmp_path / "a", tmp_path / "log.csv", tmp_path / "page.html"
+    auctions.mkdir()
+    write_alike(auctions, log, kind, 30, missing)
+    asyncio.run(execute(database, ADD_DAY, date(2026, 1, 1), reported, reported * 10**6))
+    asyncio.run(execute(database, ADD_IMPS, date(2026, 1, 1), reported))
+    named = ("--auctions", str(auctions), "--kind", kind, "--page", str(page))
+    done = invoke(environ, "reconcile", "acme", str(log), *named)
+    assert done.returncode == 1, done.stdout + done.stderr
+    cells = [line.split("\t") for line in done.stdout.splitlines()]
+    found = {line[0]: int(line[1]) for line in cells if len(line) == 3 and line[0] in CAUSE_NAMES}
+    assert found == causes
+    if lacking := reported - (30 - missing):
+        says = f"our log lacks {lacking} of the report"
+        assert says in done.stdout
+        assert says in page.read_text()
 
 
 @pytest.mark.parametrize(

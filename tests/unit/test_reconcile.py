@@ -30,10 +30,10 @@ from support.differing_logs import (
 from support.one_by_one import Found, OneByOne, lines_of
 
 from snapbid.auctionlog.files import FileSet, files_of
-from snapbid.auctionlog.layout import BID, LoggedRow
+from snapbid.auctionlog.layout import BID, GAP, LoggedRow
 from snapbid.operations.reconcile import claims, compare, exports, own, result
 from snapbid.operations.reconcile.claims import Form
-from snapbid.operations.reconcile.compare import Comparison, Dispute, Terms
+from snapbid.operations.reconcile.compare import Comparison, Dispute, ReportedDay, Terms
 from snapbid.operations.reconcile.exports import LogError
 from snapbid.warehouse.registry import FamilySpan
 
@@ -100,7 +100,7 @@ def test_the_totals_add_up(made: tuple[Path, Made], tmp_path: Path) -> None:
     directory, expected = made
     write_csv(tmp_path / "log.csv", expected.lines)
     comparison, disputes = run(tmp_path / "log.csv", directory)
-    rows = result.totals(comparison, None)
+    rows = result.totals(comparison)
     only_here = sum(each.cause == "not_in_their_log" for each in disputes)
     disputed = {each.line for each in disputes if each.line is not None}
     assert sum(row.theirs for row in rows) == comparison.lines
@@ -119,6 +119,18 @@ def test_a_days_window_leaves_the_other_lines_out(made: tuple[Path, Made], tmp_p
     comparison, disputes = run(tmp_path / "log.csv", directory, TERMS._replace(first=day, last=day))
     assert comparison.lines + comparison.outside == len(expected.lines)
     assert {each.cause for each in disputes} == {"other_day"}
+
+
+def test_a_row_in_a_gap_is_among_those_that_the_report_has_more(tmp_path: Path) -> None:
+    with FileSet(tmp_path / "auctions", "machine", "0" * 16) as files:
+        files.add([LoggedRow(GAP, "k", 0, 0, 1, START_MS, START_MS - 1_000, 1, 0, [])])
+        files.finish(1, 1)
+    log = tmp_path / "log.csv"
+    log.write_text(f"id,time\na,{START_MS}\nb,{START_MS + 60_000}\n")
+    report = {("win", date(2026, 1, 1)): ReportedDay(1, 1_000_000)}
+    comparison = Comparison(TERMS, lambda first, last: report)
+    found = comparison.disputes(log, Form({"ssp": ""}), tmp_path / "auctions")
+    assert [each.cause for each in found] == ["in_a_gap", "not_won_here"]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -344,7 +356,7 @@ def test_the_page_has_totals_causes_and_no_markup_of_theirs(
     comparison, disputes = run(tmp_path / "log.csv", directory)
     shown = sorted(disputes, key=lambda each: each.auction != "<b>")
     covered = result.coverage(comparison, prices=True, times=True)
-    page = result.page("acme", comparison, result.totals(comparison, None), shown, covered)
+    page = result.page("acme", comparison, result.totals(comparison), shown, covered)
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
     for cause in CAUSES:

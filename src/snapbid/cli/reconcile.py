@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, tzinfo
+from functools import partial
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
@@ -20,8 +21,8 @@ from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
-    from snapbid.operations.reconcile.compare import Comparison, Dispute, Terms
-    from snapbid.operations.reconcile.result import Coverage, Reported, TotalsRow
+    from snapbid.operations.reconcile.compare import Comparison, Dispute, Reported, Terms
+    from snapbid.operations.reconcile.result import Coverage, TotalsRow
 
 SHOWN: Final = 20
 MOST_TOLERANCE: Final = 1_000_000
@@ -139,7 +140,8 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
     zone = options["zone"]
     currency, order = options["currency"], options["day_order"]
     form = claims.Form(columns | off, options["kind"], currency, scale, zone, order)
-    comparison = Comparison(_terms(ssp, options["tolerance"], first, last))
+    terms = _terms(ssp, options["tolerance"], first, last)
+    comparison = Comparison(terms, partial(_reported, ssp))
     shown: list[Dispute] = []
     with _naming_files(log):
         disputes = comparison.disputes(log, form, auctions)
@@ -148,7 +150,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
         for dispute in disputes:
             if len(shown) < result.SHOWN:
                 shown.append(dispute)
-    rows = result.totals(comparison, _reported(ssp, comparison))
+    rows = result.totals(comparison)
     covered = result.coverage(comparison, **wanted)
     if options["page"] is not None:
         page = result.page(ssp, comparison, rows, shown, covered)
@@ -206,24 +208,16 @@ def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "
     return Terms(ssp, descriptors | {ssp}, convert, tolerance, first, last, tuple(family))
 
 
-def _reported(ssp: str, comparison: "Comparison") -> "Reported | None":
-    """Fetch the report's figures for the kinds and days compared; None if there are no days."""
-    from snapbid.operations.reconcile.result import ReportedDay
+def _reported(ssp: str, first: date, last: date) -> "Reported":
+    """Fetch the report's figures from a first day to a last."""
+    from snapbid.operations.reconcile.compare import ReportedDay
     from snapbid.warehouse import reports
-
-    first, last = comparison.first, comparison.last
-    if first is None or last is None:
-        return None
 
     async def fetch(connection: Any) -> "Reported":
         reported = {}
         for day, figures in (await reports.fetch(connection, ssp, first, last)).items():
-            for kind, number, nanos in (
-                ("win", figures.wins, figures.win_cpm_micros),
-                ("billing", figures.imps, None),
-            ):
-                if kind in comparison.kinds:
-                    reported[kind, day] = ReportedDay(number, nanos)
+            reported["win", day] = ReportedDay(figures.wins, figures.win_cpm_micros)
+            reported["billing", day] = ReportedDay(figures.imps, None)
         return reported
 
     return console.in_warehouse(fetch)

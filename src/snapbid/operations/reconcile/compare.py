@@ -43,7 +43,7 @@ CAUSES: Final = {
     "price_differs": "the prices differ",
     "other_day": "it was counted on another UTC day",
     "not_in_their_log": "counted here, but not in the SSP's log",
-    "in_a_gap": "our log has a gap at that time, so this is unknown",
+    "in_a_gap": "our log has a gap at that time, or lacks what the report has: it is unknown",
 }
 GAP_MARGIN_MS: Final = 5_000  # by which the SSP's clock may differ from ours
 FEW: Final = 10  # lines, below which none may fit by chance
@@ -53,9 +53,25 @@ _CONFIG: Final[dict[str, Any]] = {
     "preserve_insertion_order": False,
 }
 _EPOCH: Final = date(1970, 1, 1)
+_DAY_MS: Final = 86_400_000
 
 Convert: TypeAlias = Callable[[str, date], Fraction | None]
 """Returns USD per unit of a currency on a day."""
+
+
+class ReportedDay(NamedTuple):
+    """The report's figures for one kind of notice on one day; `cost_nanos`: None for billing."""
+
+    number: int
+    cost_nanos: int | None
+
+
+Reported: TypeAlias = dict[tuple[str, date], ReportedDay]
+FetchReport: TypeAlias = Callable[[date, date], Reported]
+"""Returns the report's figures by kind and day, from a first day to a last."""
+
+REPORTED: Final = {"win": ReportedDay(0, 0), "billing": ReportedDay(0, None)}
+"""A day without figures; the report counts answers rather than bids, and no losses."""
 
 
 class Terms(NamedTuple):
@@ -101,11 +117,24 @@ class Dispute(NamedTuple):
 
 
 class LogGap(NamedTuple):
-    """A gap in the auction log; `missing`: the most rows that may be lost, None if unknown."""
+    """A gap in the auction log; `missing`: the most rows that may be lost, None if unknown.
+
+    With a `kind`, these are notices by which the log has less of a whole day than the report.
+    """
 
     since_ms: int
     until_ms: int
     missing: int | None
+    kind: str = ""
+
+    def may_have(self, dispute: Dispute) -> bool:
+        """Return whether what a line claims may have been in the gap."""
+        time_ms = dispute.their_ms
+        if self.kind and dispute.kind != self.kind:
+            return False
+        if time_ms is None:
+            return self.kind != ""  # on any of the days
+        return self.since_ms - GAP_MARGIN_MS <= time_ms <= self.until_ms + GAP_MARGIN_MS
 
 
 class DayTotals(Struct):
@@ -124,11 +153,14 @@ class DayTotals(Struct):
 class Comparison:
     """The result of a comparison, complete once `disputes` is exhausted.
 
-    `totals`: by kind and day, with None as the day for lines without a time.
+    `totals`: by kind and day, with None as the day for lines without a time. `reported`: None if
+    no days are compared, or without `fetch_report`.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, fetch_report: FetchReport | None = None) -> None:
         self.terms = terms
+        self._fetch_report = fetch_report
+        self.reported: Reported | None = None
         self.seen = Seen({}, [], [])
         self.causes: Counter[str] = Counter()
         self.kinds: set[str] = set()
@@ -136,6 +168,7 @@ class Comparison:
         self.without_price = self.without_time = 0  # among the lines that should have one
         self.first, self.last = terms.first, terms.last
         self.gaps: list[LogGap] = []
+        self.shortfalls: list[LogGap] = []  # what the report has more than our log
         self.totals: defaultdict[tuple[str, date | None], DayTotals] = defaultdict(DayTotals)
 
     def disputes(self, log: Path, form: Form, directory: Path) -> Iterator[Dispute]:
@@ -146,6 +179,8 @@ class Comparison:
                 self._take_claims(database, log, form)
                 own.load(database, files_of(directory, self.first, self.last), self.terms.spans)
                 self.gaps = [LogGap(*gap) for gap in database.execute("FROM gaps").fetchall()]
+                self._add_ours(database, "own_days")
+                self._take_report()
                 strange = self._strange_columns(database)
                 for detail in strange.values():
                     yield self._counted(_of_column(detail))
@@ -182,17 +217,36 @@ class Comparison:
             if usd is not None:
                 totals.price_nanos += round(price * usd)
 
+    def _add_ours(self, database: Any, view: str) -> None:
+        for kind, day, number, cost in database.execute(f"FROM {view}").fetchall():
+            self.totals[kind, day].ours += number
+            self.totals[kind, day].cost_nanos += cost
+
+    def _take_report(self) -> None:
+        """Fetch the report of the compared days, and find what our log has less of."""
+        if self._fetch_report is None or self.first is None or self.last is None:
+            return
+        fetched = self._fetch_report(self.first, self.last)
+        self.reported = {key: day for key, day in fetched.items() if key[0] in self.kinds}
+        for (kind, day), (number, _) in self.reported.items():
+            ours = self.totals[kind, day].ours
+            if number > ours:
+                since_ms = (day - _EPOCH).days * _DAY_MS
+                gap = LogGap(since_ms, since_ms + _DAY_MS, number - ours, kind)
+                self.shortfalls.append(gap)
+
     def _strange_columns(self, database: Any) -> dict[str, str]:
         """Return a note on each field that has no matching value in the SSP's log."""
         strange: dict[str, str] = {}
         if self.gaps:  # the missing rows might match
             return strange
+        missing = sum(gap.missing or 0 for gap in self.shortfalls)
         for field, (sql, what) in _FITS.items():
             number, fitting = database.execute(sql).fetchone()
             if field == "imp" and not fitting:
                 database.execute(_WHOLE_IMPS)
                 number, fitting = database.execute(sql).fetchone()
-            if number >= FEW and not fitting:
+            if number - missing >= FEW and not fitting:
                 names = self.seen.columns
                 name = f"the column {names[field]!r}" if field in names else f"the {field}s"
                 strange[field] = f"none of {number} values of {name} is {what}"
@@ -208,15 +262,13 @@ class Comparison:
         claims.run(database, "compare.sql")
         for kind, day, number in database.execute("FROM agreed_days").fetchall():
             self.totals[kind, day].agreed += number
-        for kind, day, number, cost in database.execute("FROM own_days").fetchall():
-            self.totals[kind, day].ours += number
-            self.totals[kind, day].cost_nanos += cost
+        self._add_ours(database, "other_days")
         found = database.execute("FROM disputes")
-        left = [gap.missing for gap in self.gaps]
+        left = [[gap.missing for gap in gaps] for gaps in (self.gaps, self.shortfalls)]
         while rows := found.fetchmany(1_000):
             for *values, may_be_in_gap in rows:
                 dispute = Dispute(*values)
-                if may_be_in_gap and self._is_in_gap(dispute.their_ms, left):
+                if may_be_in_gap and self._is_in_gap(dispute, left):
                     dispute = dispute._replace(cause="in_a_gap")
                 yield dispute
 
@@ -229,17 +281,20 @@ class Comparison:
                     known = ((*row, self.terms.rate(*row)) for row in rows)
                     rates.append_rows((*row, float(usd)) for *row, usd in known if usd is not None)
 
-    def _is_in_gap(self, time_ms: int | None, left: list[int | None]) -> bool:
-        """Return whether a claim may fall in a gap; if so, count it against the gap in `left`."""
-        if time_ms is None:
-            return False
-        for number, gap in enumerate(self.gaps):
-            near = gap.since_ms - GAP_MARGIN_MS <= time_ms <= gap.until_ms + GAP_MARGIN_MS
-            missing = left[number]
-            if near and (missing is None or missing > 0):
-                left[number] = None if missing is None else missing - 1
-                return True
-        return False
+    def _is_in_gap(self, dispute: Dispute, left: list[list[int | None]]) -> bool:
+        """Return whether a claim may be among the missing rows; if so, count it against `left`.
+
+        A row that a gap explains is also one of those that the report has more than our log.
+        """
+        found = False
+        for gaps, missing in zip((self.gaps, self.shortfalls), left, strict=True):
+            for number, gap in enumerate(gaps):
+                rows = missing[number]
+                if rows != 0 and gap.may_have(dispute):
+                    missing[number] = None if rows is None else rows - 1
+                    found = True
+                    break
+        return found
 
 
 # From all days, since their log may have no line on the days compared.

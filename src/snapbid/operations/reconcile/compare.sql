@@ -1,34 +1,6 @@
--- Finds what agrees and what is in dispute, from `claims` (claims.sql), `bids` and `notices`
+-- Finds what agrees and what is in dispute, from `claims` (claims.sql), `bids`, `notices` and `counted`
 -- (own.sql), and `rates`: USD per unit of a currency on a day. Variables: `tolerance` (micros) and
 -- `descriptors`.
-
--- Each bid or notice that counts, with its bid. A duplicate counts if the log lacks the notice that
--- it repeats: that one is in a gap, or its replay was interrupted.
-CREATE TABLE counted AS
-WITH counting AS (
-    FROM notices
-    WHERE verdict IN ('counted', 'late', 'duplicate')
-    QUALIFY verdict <> 'duplicate' OR row_number() OVER (
-        PARTITION BY kind, auction, imp ORDER BY verdict = 'duplicate', time_ms, id
-    ) = 1
-), either AS (
-    SELECT
-        counting.kind, counting.id AS notice, verdict, counting.time_ms AS came_ms, bids.*
-    FROM counting JOIN bids USING (auction, imp)
-    WHERE NOT test
-    QUALIFY row_number() OVER (
-        PARTITION BY counting.id
-        ORDER BY bids.time_ms <= counting.time_ms DESC, bids.time_ms DESC, bids.id
-    ) = 1
-    UNION ALL
-    SELECT 'bid', NULL, '', NULL, * FROM bids
-    WHERE NOT test AND 'bid' IN (FROM kinds)
-)
-SELECT
-    *, day_of(time_ms) AS bid_day,
-    CASE verdict WHEN 'late' THEN day_of(came_ms) ELSE bid_day END AS day,
-    row_number() OVER (PARTITION BY kind, auction, imp ORDER BY came_ms, notice, time_ms, id) AS nth
-FROM either;
 
 -- The difference between a claim's price and the bid's, in micros of the bid's currency or of USD
 -- (null without a rate), and the difference allowed.
@@ -128,9 +100,7 @@ WHERE is_compared(claim.day) OR (own.id IS NOT NULL AND is_compared(own.day));
 
 -- Bids or notices that count on the days of their log, but are missing from it.
 CREATE TABLE unclaimed AS
-FROM counted ANTI JOIN assigned USING (kind, auction, imp)
-WHERE day >= coalesce(getvariable('first_seen'), day)
-    AND day <= coalesce(getvariable('last_seen'), day);
+FROM counted ANTI JOIN assigned USING (kind, auction, imp) WHERE is_seen(day);
 
 CREATE MACRO bid_of(time_ms, sent, currency, test, verdict) AS {
     'time_ms': time_ms, 'sent': sent, 'currency': currency, 'test': test, 'verdict': verdict
@@ -207,7 +177,8 @@ SELECT
         WHEN cause = 'late' THEN format('{:.0f} s after the bid', (unknown_ms - bid.time_ms) / 1e3)
         ELSE ''
     END,
-    verdicts IS NULL AND cause IN ('not_won_here', 'notice_missing')
+    cause = 'notice_missing' AND verdicts IS NULL
+        OR cause = 'not_won_here' AND coalesce(list_has_any(verdicts, ['counted', 'late']), true)
 FROM uncounted
 UNION ALL
 SELECT
@@ -220,11 +191,9 @@ CREATE VIEW agreed_days AS
 SELECT kind, their_day AS day, count(*) AS number
 FROM judged WHERE cause IS NULL AND price_cause IS NULL AND NOT other_day GROUP BY ALL;
 
-CREATE VIEW own_days AS
-SELECT kind, day, count(*) AS number, sum(if(kind = 'loss', 0, cost)) AS cost
-FROM (
-    FROM counted SEMI JOIN assigned USING (kind, auction, imp) WHERE is_compared(day)
-    UNION ALL
-    FROM unclaimed
-)
+-- What counts beyond the days of their log, but is in it.
+CREATE VIEW other_days AS
+SELECT kind, day, count(*) AS number, cost_of(kind, cost) AS cost
+FROM counted SEMI JOIN assigned USING (kind, auction, imp)
+WHERE is_compared(day) AND NOT is_seen(day)
 GROUP BY ALL;

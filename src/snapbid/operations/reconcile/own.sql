@@ -1,5 +1,6 @@
 -- Makes tables of the auction log's `rows`: bids of the SSP's `family` of descriptors on their days,
--- notices of the `kinds` compared, and gaps.
+-- notices of the `kinds` compared, gaps, and what counts. Variables: `first_seen` and `last_seen`, the days
+-- of the SSP's log, null if unbounded.
 
 CREATE TABLE bids AS
 SELECT
@@ -39,3 +40,39 @@ WHERE ssp IS NULL OR ssp IN (SELECT ssp FROM bids);
 CREATE TABLE gaps AS
 SELECT epoch_ms(since) AS since_ms, epoch_ms(time) AS until_ms, missing
 FROM rows WHERE kind = 'gap' ORDER BY time, worker, sequence;
+
+-- Each bid or notice that counts, with its bid. A duplicate counts if the log lacks the notice that
+-- it repeats: that one is in a gap, or its replay was interrupted.
+CREATE TABLE counted AS
+WITH counting AS (
+    FROM notices
+    WHERE verdict IN ('counted', 'late', 'duplicate')
+    QUALIFY verdict <> 'duplicate' OR row_number() OVER (
+        PARTITION BY kind, auction, imp ORDER BY verdict = 'duplicate', time_ms, id
+    ) = 1
+), either AS (
+    SELECT
+        counting.kind, counting.id AS notice, verdict, counting.time_ms AS came_ms, bids.*
+    FROM counting JOIN bids USING (auction, imp)
+    WHERE NOT test
+    QUALIFY row_number() OVER (
+        PARTITION BY counting.id
+        ORDER BY bids.time_ms <= counting.time_ms DESC, bids.time_ms DESC, bids.id
+    ) = 1
+    UNION ALL
+    SELECT 'bid', NULL, '', NULL, * FROM bids
+    WHERE NOT test AND 'bid' IN (FROM kinds)
+)
+SELECT
+    *, day_of(time_ms) AS bid_day,
+    CASE verdict WHEN 'late' THEN day_of(came_ms) ELSE bid_day END AS day,
+    row_number() OVER (PARTITION BY kind, auction, imp ORDER BY came_ms, notice, time_ms, id) AS nth
+FROM either;
+
+CREATE MACRO is_seen(day) AS day >= coalesce(getvariable('first_seen'), day)
+    AND day <= coalesce(getvariable('last_seen'), day);
+CREATE MACRO cost_of(kind, cost) AS sum(if(kind = 'loss', 0, cost));
+
+CREATE VIEW own_days AS
+SELECT kind, day, count(*) AS number, cost_of(kind, cost) AS cost
+FROM counted WHERE is_seen(day) GROUP BY ALL;

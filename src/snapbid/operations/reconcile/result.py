@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from snapbid.base.outputs import replaced
-from snapbid.operations.reconcile.compare import CAUSES, Comparison, DayTotals, Dispute
+from snapbid.operations.reconcile.compare import CAUSES, REPORTED, Comparison, DayTotals, Dispute
 
 SHOWN: Final = 1_000  # disputes on the page; the CSV has all
 
@@ -43,17 +43,6 @@ _TOTALS: Final = (
 _SHOWN: Final = ("cause", "auction", "your log", "our log", "detail")
 
 
-class ReportedDay(NamedTuple):
-    """The report's figures for one kind of notice on one day; `cost_nanos`: None for billing."""
-
-    number: int
-    cost_nanos: int | None
-
-
-Reported = dict[tuple[str, date], ReportedDay]
-REPORTED: Final = ("win", "billing")  # the report counts answers rather than bids, and no losses
-
-
 class TotalsRow(NamedTuple):
     """One day's totals for one kind of notice, in the SSP's log, our log and the report."""
 
@@ -75,18 +64,18 @@ class TotalsRow(NamedTuple):
         )
 
 
-def totals(comparison: Comparison, reported: Reported | None) -> list[TotalsRow]:
-    """Return the totals of all days, with the report's figures if given."""
+def totals(comparison: Comparison) -> list[TotalsRow]:
+    """Return the totals of all days, with the report's figures if it was fetched."""
     rows = []
-    known = comparison.totals
+    known, reported = comparison.totals, comparison.reported
+    first, last = comparison.first or date.min, comparison.last or date.max
     for kind, day in sorted({*known, *(reported or ())}, key=lambda key: (key[0], str(key[1]))):
         of = known.get((kind, day), DayTotals())
         their_usd = of.price_nanos / 1e9 if of.price_nanos else None
         our_usd = of.cost_nanos / 1e9
         count = usd = None
-        if reported is not None and day is not None and kind in REPORTED:
-            nothing = ReportedDay(0, 0 if kind == "win" else None)
-            count, nanos = reported.get((kind, day), nothing)
+        if reported is not None and kind in REPORTED and day and first <= day <= last:
+            count, nanos = reported.get((kind, day), REPORTED[kind])
             usd = None if nanos is None else nanos / 1e9
         row = TotalsRow(kind, day, of.theirs, their_usd, of.agreed, of.ours, our_usd, count, usd)
         rows.append(row)
@@ -98,10 +87,20 @@ def differences(rows: Iterable[TotalsRow]) -> list[str]:
     return [
         f"the report differs: {row.kind} on {row.day}: our log "
         f"{_figures(row.logged, None if row.reported_usd is None else row.logged_usd)}, report "
-        f"{_figures(row.reported, row.reported_usd)}"
+        f"{_figures(row.reported, row.reported_usd)}{_shortfall(row)}"
         for row in rows
         if row.differs
     ]
+
+
+def _shortfall(row: TotalsRow) -> str:
+    lacking = (row.reported or 0) - row.logged
+    if lacking <= 0:
+        return ""
+    return (
+        f"; our log lacks {lacking} of the report's: rows are in it after some minutes (try again"
+        " then), unless files are missing"
+    )
 
 
 def _figures(number: int | None, usd: float | None) -> str:
