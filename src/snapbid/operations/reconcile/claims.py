@@ -117,7 +117,8 @@ def set_variables(database: Any, values: Mapping[str, object]) -> None:
 
 def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int]) -> None:
     readable = database.appender("lines", columns=["line", *indices])
-    unreadable = database.appender("lines", columns=["line", "auction", "unreadable"])
+    unknown = [field for field in ("auction", "kind") if field in indices]
+    unreadable = database.appender("lines", columns=["line", "unreadable", *unknown])
     while batch := list(islice(lines, BATCH)):
         readable.append_rows(
             (number, *[values[at] for at in indices.values()])
@@ -125,7 +126,9 @@ def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int])
             if values is not None
         )
         readable.flush()
-        unreadable.append_rows((number, "", True) for number, values in batch if values is None)
+        unreadable.append_rows(
+            (number, True, *[""] * len(unknown)) for number, values in batch if values is None
+        )
         unreadable.flush()
 
 

@@ -151,7 +151,8 @@ CREATE MACRO is_compared(day) AS day IS NULL OR (
 
 CREATE VIEW claims_of_all_days AS
 SELECT
-    line, coalesce(known_kind, getvariable('kind')) AS kind, auction, nullif(imp, '') AS imp,
+    line, coalesce(known_kind, getvariable('kind')) AS kind,
+    kind IS NOT NULL AND known_kind IS NULL AS of_unknown_kind, auction, nullif(imp, '') AS imp,
     time_ms, day_of(time_ms) AS day, micros AS price,
     coalesce(
         nullif(currency, ''), nullif(currency_beside(price), ''), getvariable('currency')
@@ -160,7 +161,7 @@ SELECT
     CASE
         WHEN unreadable THEN 'cannot be read'
         WHEN auction = '' THEN 'has no auction id'
-        WHEN kind IS NOT NULL AND known_kind IS NULL
+        WHEN of_unknown_kind
             THEN 'is of an unknown kind, ' || quoted(kind)
         WHEN time <> '' AND time_ms IS NULL THEN 'has no time, but ' || quoted(time)
         WHEN price <> '' AND micros IS NULL THEN 'has no price, but ' || quoted(price)

@@ -314,7 +314,7 @@ FROM claims WHERE is_inside
 _THEIR_DAYS: Final = """
 SELECT
     kind, day, currency, count(*), coalesce(sum(price) FILTER (kind <> 'loss'), 0)::HUGEINT
-FROM claims WHERE is_inside GROUP BY ALL
+FROM claims WHERE is_inside AND NOT of_unknown_kind GROUP BY ALL
 """
 _CURRENCIES: Final = """
 SELECT DISTINCT claims.currency, day_of(bids.time_ms)

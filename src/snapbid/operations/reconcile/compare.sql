@@ -75,7 +75,7 @@ WITH free AS (
     FROM claims LEFT JOIN given USING (line)
 )
 SELECT
-    *, row_number() OVER (PARTITION BY kind, auction, imp ORDER BY line) AS nth,
+    *, row_number() OVER (PARTITION BY kind, auction, imp ORDER BY of_unknown_kind, line) AS nth,
     count(*) OVER (PARTITION BY kind, auction, imp) AS lines
 FROM complete;
 
