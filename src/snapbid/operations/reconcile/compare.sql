@@ -76,7 +76,7 @@ WITH free AS (
 )
 SELECT
     *, row_number() OVER (PARTITION BY kind, auction, imp ORDER BY of_unknown_kind, line) AS nth,
-    count(*) OVER (PARTITION BY kind, auction, imp) AS lines
+    count(*) FILTER (NOT of_unknown_kind) OVER (PARTITION BY kind, auction, imp) AS lines
 FROM complete;
 
 -- Each claim with its counted bid or notice, if the day of either is compared.
