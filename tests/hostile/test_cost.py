@@ -94,6 +94,11 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "60,000 domains in what is none": {"imp": imps(1), "badv": ["a.b=" * 60_000]},
     "80,000 percent signs": {"imp": imps(1), "badv": ["%25" * 80_000 + "2F"]},
     "20,000 blocked domains that are percent-encoded": {"imp": imps(1), "badv": ["b%2Eo"] * 20_000},
+    "80,000 percent signs of a page": {"imp": imps(1), "site": {"page": "%25" * 80_000 + "2F"}},
+    "130 pasted domains of a site": {
+        "imp": imps(1),
+        "site": {"domain": "\xe9.b;" * 128, "page": "%C3%A8.b%3B" * 128},
+    },
     "40,000 quotes and dashes of a seat": {"imp": imps(1), "bseat": ["\u2018\u2010" * 20_000]},
     "a category of 40,000 ligatures": {"imp": imps(1), "site": {"cat": ["\ufdfa" * 40_000]}},
     "a blocked domain of 40,000 ligatures": {"imp": imps(1), "badv": ["\ufdfa" * 40_000]},

@@ -29,6 +29,7 @@ from support.oracle_values import (
     entries,
     flag,
     host,
+    hosts_in,
     ids,
     integer,
     items,
@@ -247,13 +248,13 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         "os": system,
         "browser": browser,
         "language": language(spoken.strip()).partition("-")[0] if spoken else None,
-        "domain": domain_of(site),
         "bundle": trimmed(app.get("bundle")),
         "hour": world.now.weekday() * 24 + world.now.hour,
     }
     values: dict[str, set[str | int]] = {
         name: set() if value is None else {value} for name, value in single.items()
     }
+    values["domain"] = domains_of(site)
     values["ssp"] = {descriptor, world.registry[descriptor]}
     kinds = ("site", "app", "dooh")
     values["inventory"] = {kind for kind in kinds if members(request.get(kind)) is not None}
@@ -299,10 +300,18 @@ def hints(agent: Document) -> tuple[str | None, list[str]]:
     return somebody(part(agent, "platform").get("brand")), [brand for brand in written if brand]
 
 
-def domain_of(site: Document) -> str | None:
-    """Give the site's domain. One without a dot may be a placeholder, unlike a page's with one."""
-    domain, page = host(site.get("domain")), host(site.get("page"))
-    return next((name for name in (domain, page) if name and "." in name), domain or page)
+def domains_of(site: Document) -> set[str | int]:
+    """Give the site's domain. One without a dot may be a placeholder, unlike a page's with one.
+
+    A text that is none stands for those that it holds.
+    """
+    domain, page = site.get("domain"), site.get("page")
+    known, other = host(domain), host(page)
+    name = next((each for each in (known, other) if each and "." in each), known or other)
+    found = hosts_in(domain) if known is None else set()
+    if other is None and (known is None or "." not in known):
+        found |= hosts_in(page)
+    return found | ({name} if name else set())
 
 
 def browser_of(world: World, brands: list[str]) -> str:

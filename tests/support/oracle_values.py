@@ -239,9 +239,23 @@ def placed(parent: Document, name: str) -> Any:
 
 def host(value: Any) -> str | None:
     """Read the host of a URL or of a bare domain, lower case; the scheme may be missing."""
-    url = (text(value) or "").strip()
-    name = urlsplit("//" + url[SCHEME.match(url).end() :]).hostname  # type: ignore[union-attr]
+    written = text(value) or ""
+    return hostname(written) or hostname(unescaped(written))
+
+
+def hostname(url: str) -> str | None:
+    """Read the host of a URL that is not percent-encoded."""
+    url = url.strip()
+    url = url[SCHEME.match(url).end() :]  # type: ignore[union-attr]
+    is_list = PASTED.search(re.split(r"[/?#\\]", url)[0])
+    name = None if is_list else urlsplit("//" + url).hostname
     return counted(domain(name)) if name else None
+
+
+def hosts_in(value: Any) -> set[str | int]:
+    """Read the domains in a text that is none."""
+    written = unescaped(text(value) or "")
+    return {name for name in domains(counted(written), blocks=True) if "." in name}
 
 
 @functools.cache

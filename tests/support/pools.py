@@ -118,7 +118,7 @@ DOMAINS = (
     "badnews.example",
     "https://sport.example/x?u=http://news.example",
     "sport.example.",
-    *("unknown", "https", "-"),
+    *("unknown", "https", "-", "sport.example;m.news.example", "https%3A%2F%2Fnews.example%2F"),
 )
 PAGES = (
     "https://news.example/a",
@@ -129,6 +129,7 @@ PAGES = (
     "https://HTTP://m.sport.example/x",
     "http://https//news.example",
     "http://localhost/x",
+    *("https%3A%2F%2Fm.news.example%2Fx%3Fu%3Dsport.example", '"http://sport.example/x"'),
     "other.example",
 )
 

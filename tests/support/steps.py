@@ -142,6 +142,7 @@ LISTS: Final[dict[str, Callable[[int], Request]]] = {
     "every deal's durfloors": lambda n: deals(20, durfloors=durfloors(n * 50)),
     "a domain's length": lambda n: {"site": {"domain": "a" * (n * 2_000) + ".example"}},
     "a page's length": lambda n: {"site": {"page": "https://a.example/" + "a" * (n * 2_000)}},
+    "a page that is percent-encoded": lambda n: {"site": {"page": "%25" * (n * 2_000)}},
     "a page of one host": lambda n: {"site": {"page": "a." * (n * 2_000)}},
     "a city's length": lambda n: {"device": {"geo": {"city": "a" * (n * 2_000)}}},
     "a city beyond ASCII": lambda n: {"device": {"geo": {"city": "\u0130" * (n * 2_000)}}},

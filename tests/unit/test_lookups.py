@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import example, given
@@ -18,7 +19,7 @@ from snapbid.bidding.lookups import NO_RATE, STRUCTS, TABLES, UNREACHABLE, Looku
 from snapbid.bidding.request import Banner, BidRequest, Device, Geo, Imp, Regs, RegsExt, decode
 from snapbid.campaigns import vocabulary
 from snapbid.campaigns.campaign import Campaign, Creative
-from snapbid.campaigns.domains import host
+from snapbid.campaigns.domains import host, hosts_in
 from snapbid.campaigns.persons import is_placeholder
 from snapbid.catalog._builder import DIMENSIONS
 from snapbid.catalog._index import Index, Query
@@ -182,8 +183,11 @@ URLS = st.one_of(
 
 @given(URLS)
 def test_hosts_are_those_of_the_vocabulary(url: str) -> None:
-    labels = (host(url) or "").split(".") if url else [""]
-    expected = [".".join(labels[place:]) for place in range(len(labels))] if labels[0] else []
+    plain = unquote(url)
+    named = host(url) or host(plain)
+    hosts = [named] if named else hosts_in(plain)
+    labels = [name.split(".") for name in hosts]
+    expected = [".".join(each[place:]) for each in labels for place in range(len(each))]
     assert carried({"site": {"domain": url}})["domain"] == expected
 
 

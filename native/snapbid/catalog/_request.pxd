@@ -249,6 +249,7 @@ cdef class Terms:
     cdef bint push_domains(self, sb_slice entry, bint blocks) except -1
     cdef int push_hosts(self, sb_slice text) except -1
     cdef sb_slice unescaped(self, sb_slice entry) except *
+    cdef str decoded(self, object url)
     # Steps of `text`.
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL
     cdef const char *digits(self, int64_t number, Py_ssize_t *size) except NULL
@@ -379,6 +380,8 @@ cdef class RequestReading:
     cdef bint read_language(self, object language) except -1
     cdef int read_publication(self, object site, object app, object dooh) except -1
     cdef int read_domain(self, object domain, object page) except -1
+    cdef int read_domains_in(self, object text) except -1
+    cdef int push_site(self, object host) except -1
     cdef object host(self, object url)
     cdef int read_publisher(self, object owner, int field) except -1
     cdef int read_categories(self, object categories) except -1

@@ -89,6 +89,7 @@ cdef enum:
     MAPPED_STEPS = 6  # of mapping an entry, and one more for each character
     MOST_MAPPED = 8192  # entries remembered, of at most as many characters as the next says
     LONGEST_MAPPED = 256
+    LONGEST_URL = 2049  # bytes; a host ends before the last one, campaigns.domains.MAX_AUTHORITY
 
 cdef dict mapped_before = {}  # SSPs send the same lists with each request
 
@@ -386,6 +387,19 @@ cdef class Terms:
             entry.at = self.foreign(text, &size)
             entry.size = size
         return entry
+
+    cdef str decoded(self, object url):
+        """Return a URL without its percent-encoding, as far as its host may be."""
+        cdef Py_ssize_t size
+        cdef str text = str(url)
+        cdef sb_slice entry
+        if "%" not in text:
+            return text
+        entry.at = self.encoded(text, &size)
+        entry.size = size
+        self.need_ink(size)
+        size = sb_unescape(entry, self.ink)
+        return PyUnicode_DecodeUTF8(self.written(size), min(size, LONGEST_URL), "replace")
 
     cdef bint push_language(self, Reader reader, uint32_t space, sb_slice tag) except -1:
         """Add a term for a language tag or its primary subtag; return whether it is a tag.
@@ -1156,19 +1170,38 @@ cdef class RequestReading:
     cdef int read_domain(self, object domain, object page) except -1:
         """Read a site's domain and its parents.
 
-        A domain without a dot may be a placeholder: a page's host that has one comes before it.
+        A domain without a dot may be a placeholder: a page's host that has one comes before it. A
+        text that is no domain stands for those in it, beside the page's host.
         """
-        cdef Terms terms = self.terms
-        cdef Py_ssize_t size, i
-        cdef const char *raw
         host = self.host(domain)
         if host is None or "." not in <str>host:
             other = self.host(page)
+            if host is None:
+                self.read_domains_in(domain)
+            if other is None:
+                self.read_domains_in(page)
             if host is None or other is not None and "." in <str>other:
                 host = other
-        if host is None:
+        if host is not None:
+            self.push_site(host)
+        return 0
+
+    cdef int read_domains_in(self, object text) except -1:
+        """Read the domains in a text that is none, such as a pasted list."""
+        if not is_given(text):
             return 0
-        raw = terms.encoded(host, &size)
+        text = self.terms.decoded(text)
+        if not is_too_long(text):
+            for host in self.lookups.hosts_in(text):
+                self.terms.keep(host)
+                self.push_site(host)
+        return 0
+
+    cdef int push_site(self, object host) except -1:
+        """Add terms for a site's domain and its parents."""
+        cdef Terms terms = self.terms
+        cdef Py_ssize_t size, i
+        cdef const char *raw = terms.encoded(host, &size)
         while sb_has_www(raw, size):
             raw += 4
             size -= 4
@@ -1186,11 +1219,13 @@ cdef class RequestReading:
             return None
         if PyUnicode_CheckExact(url) and is_plain_host(url):
             return url
-        url = self.lookups.host(str(url))
-        if url is None or is_too_long(url):
+        host = self.lookups.host(str(url))
+        if host is None and "%" in str(url):
+            host = self.lookups.host(self.terms.decoded(url))
+        if host is None or is_too_long(host):
             return None
-        self.terms.keep(url)
-        return url
+        self.terms.keep(host)
+        return host
 
     cdef int read_publisher(self, object owner, int field) except -1:
         cdef Terms terms = self.terms

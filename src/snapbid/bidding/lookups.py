@@ -32,7 +32,7 @@ from snapbid.bidding.request import (
 from snapbid.bidding.response import ClickSigner
 from snapbid.campaigns import vocabulary
 from snapbid.campaigns.click_id import ClickKey
-from snapbid.campaigns.domains import host
+from snapbid.campaigns.domains import host, hosts_in
 from snapbid.campaigns.persons import PersonKey, is_placeholder
 from snapbid.campaigns.suppression import Suppression
 from snapbid.catalog._members import MemberBook
@@ -110,6 +110,7 @@ MEMOS: Final = (
 # And these tables, by language and by category.
 TABLES: Final = (languages.CURRENT_CODES, taxonomies.listed(), taxonomies.first_flags())
 _HOSTS: Final = Memo(host, 65_536)
+_HOSTS_IN: Final = Memo(hosts_in, 4_096)
 
 
 class Lookups:
@@ -201,6 +202,10 @@ class Lookups:
     def host(self, url: str) -> str | None:
         """Return the host of a URL or a bare domain; see `campaigns.domains.host`."""
         return _HOSTS[url]
+
+    def hosts_in(self, text: str) -> tuple[str, ...]:
+        """Return the hosts in a text that is none; see `campaigns.domains.hosts_in`."""
+        return _HOSTS_IN[text]
 
     def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:
         """Return the operating system and browser named by a structured user agent."""

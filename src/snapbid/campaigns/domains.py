@@ -34,6 +34,8 @@ _AUTHORITY: Final = re.compile(
 )
 _PLAIN_HOST: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", re.ASCII)
 _NOT_IN_HOST: Final = re.compile(r"[\x00-\x20\x7f-\xa0\s!\"#$%&'()*+,/:;<=>?@\[\\\]^`{|}~]")
+_PASTED: Final = re.compile(r"[\x00-\x20,;|\"'<>]")
+_OCCURRING: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 # Not in any domain: more than 8 combining marks in a row, which take quadratic time to order, and
 # characters that stand for whole words.
 _EXCESSIVE: Final = re.compile(
@@ -62,6 +64,20 @@ def host(url: str) -> str | None:
     while name.startswith("*."):
         name = name[2:]
     return _compared(name)
+
+
+def hosts_in(text: str) -> tuple[str, ...]:
+    """Return the hosts with a dot in a text that is none, such as a pasted list, in normal form.
+
+    Where a part of the list is not a URL or a domain either, they are those that occur in it.
+    """
+    found: dict[str, None] = {}
+    for part in _PASTED.split(text if text.isascii() else mapped(text)):
+        name = host(part)
+        for each in [name] if name and "." in name else _OCCURRING.findall(part):
+            if "." in each and (one := host(each)):
+                found[one] = None
+    return tuple(found)
 
 
 def mapped(text: str) -> str:
