@@ -5,7 +5,7 @@
 
 #include "search.h"
 
-enum sb_kind { SB_IDS, SB_HOSTS, SB_TYPES }; /* of entries */
+enum sb_kind { SB_IDS, SB_BUNDLES, SB_HOSTS, SB_TYPES }; /* of entries */
 
 #define SB_EACH(byte) (0x0101010101010101ULL * (byte))
 
@@ -56,27 +56,45 @@ static inline uint64_t sb_host_marks(uint64_t word) {
         | sb_from_to(folded, ':', '`') | (folded + SB_EACH(0x80 - '{'));
 }
 
-/* Writes the term of an ASCII text if it is a host in standard form, and returns whether it is;
- * otherwise the term is undefined. Lists of hosts are a request's longest, so one pass does both.
- * Of unmarked characters only capitals lack the bit 0x20: setting it puts them into lower case. */
-static inline int sb_plain_host(sb_term *term, uint32_t space, const char *text, size_t size) {
+/* The same for a bundle, which may well have an underscore. */
+static inline uint64_t sb_bundle_marks(uint64_t word) {
+    uint64_t folded = word | SB_EACH(0x20);
+    return (SB_EACH(0x80 + ',') - word) | sb_from_to(folded, '/', '/')
+        | sb_from_to(folded, ':', '`') | sb_from_to(folded, '{', '~');
+}
+
+/* Writes the term of an ASCII text of at least 4 bytes; returns whether it has no marked character.
+ * Lists of hosts and bundles are a request's longest, so one pass does both. Of a host's unmarked
+ * characters only capitals lack the bit 0x20: setting it puts them into lower case. */
+static inline int sb_unmarked(sb_term *term, uint32_t space, const char *text, size_t size,
+                              int is_host) {
     const unsigned char *at = (const unsigned char *)text, *last = at + size - 8;
-    uint64_t word, marks = 0, hash = sb_hash_first(space, size);
-    if (size < 4) return 0;
+    uint64_t word, marks = 0, hash = sb_hash_first(space, size), bit = is_host ? SB_EACH(0x20) : 0;
     if (size >= 8) {
         for (; at < last; at += 8) {
             word = sb_load(at, 8);
-            marks |= sb_host_marks(word);
-            hash = sb_hash_next(hash, word | SB_EACH(0x20));
+            marks |= is_host ? sb_host_marks(word) : sb_bundle_marks(word);
+            hash = sb_hash_next(hash, word | bit);
         }
         word = sb_load(last, 8);
     } else {
         word = sb_short(at, size);
     }
-    marks |= sb_host_marks(word);
-    sb_hashed_term(term, sb_hash_last(hash, word | SB_EACH(0x20)), space, text, size, 1);
-    return (marks & SB_EACH(0x80)) == 0 && text[0] != '.' && text[size - 1] != '.'
-        && !sb_has_www(text, size);
+    marks |= is_host ? sb_host_marks(word) : sb_bundle_marks(word);
+    sb_hashed_term(term, sb_hash_last(hash, word | bit), space, text, size, is_host);
+    return (marks & SB_EACH(0x80)) == 0;
+}
+
+/* Writes the term of an ASCII text if it is a host in standard form, and returns whether it is;
+ * otherwise the term is undefined. */
+static inline int sb_plain_host(sb_term *term, uint32_t space, const char *text, size_t size) {
+    return size >= 4 && sb_unmarked(term, space, text, size, 1) && text[0] != '.'
+        && text[size - 1] != '.' && !sb_has_www(text, size);
+}
+
+/* The same for a bundle. */
+static inline int sb_plain_bundle(sb_term *term, uint32_t space, const char *text, size_t size) {
+    return size >= 4 && sb_unmarked(term, space, text, size, 0);
 }
 
 typedef struct { const char *at; size_t size; } sb_slice; /* of a text */
@@ -208,6 +226,27 @@ static inline sb_slice sb_next_host(const char **at, const char *end) {
     *at = to;
     while (sb_has_www(from, (size_t)(to - from))) from += 4;
     return (sb_slice){from, (size_t)(to - from)};
+}
+
+static inline int sb_is_of_bundle(unsigned char byte) {
+    return sb_is_of_host(byte) || byte == '.';
+}
+
+/* The next part of a text that could be a bundle; `at` is moved behind it. */
+static inline sb_slice sb_next_bundle(const char **at, const char *end) {
+    const char *from = *at, *to;
+    while (from < end && !sb_is_of_bundle((unsigned char)*from)) from++;
+    for (to = from; to < end && sb_is_of_bundle((unsigned char)*to);) to++;
+    *at = to;
+    return (sb_slice){from, (size_t)(to - from)};
+}
+
+/* The number behind the id that Apple's addresses have before it; empty if there is none. */
+static inline sb_slice sb_store_number(sb_slice id) {
+    size_t i = 2;
+    if (id.size < 3 || (id.at[0] | 32) != 'i' || (id.at[1] | 32) != 'd') return (sb_slice){id.at, 0};
+    while (i < id.size && sb_is_digit(id.at[i])) i++;
+    return (sb_slice){id.at + 2, i == id.size ? i - 2 : 0};
 }
 
 /* Whether a language tag begins with a two-letter code that has not been replaced: the withdrawn

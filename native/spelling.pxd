@@ -6,16 +6,19 @@ from search cimport sb_term
 
 cdef extern from "spelling.h" nogil:
     enum: SB_COMMAS, SB_PASTED, SB_CATEGORIES
-    enum: SB_IDS, SB_HOSTS, SB_TYPES, SB_MAX_FIRST, SB_MAX_SECOND, SB_FIRST_SIZE
+    enum: SB_IDS, SB_BUNDLES, SB_HOSTS, SB_TYPES, SB_MAX_FIRST, SB_MAX_SECOND, SB_FIRST_SIZE
     ctypedef struct sb_slice:
         const char *at
         size_t size
     bint sb_is_plain(const char *text, size_t size, int kind)
     bint sb_plain_host(sb_term *term, uint32_t space, const char *text, size_t size)
+    bint sb_plain_bundle(sb_term *term, uint32_t space, const char *text, size_t size)
     bint sb_has_www(const char *text, size_t size)
     sb_slice sb_trimmed(const char *at, const char *end)
     sb_slice sb_next_part(const char **at, const char *end, int separators)
     sb_slice sb_next_host(const char **at, const char *end)
+    sb_slice sb_next_bundle(const char **at, const char *end)
+    sb_slice sb_store_number(sb_slice id)
     size_t sb_unescape(sb_slice text, char *out)
     bint sb_has_dot(const char *at, const char *end)
     bint sb_is_alphanumeric(char byte)

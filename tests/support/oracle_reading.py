@@ -23,6 +23,7 @@ from support.oracle_values import (
     MOST_ENTRIES,
     Document,
     amount,
+    bundles,
     counted,
     described,
     domains,
@@ -49,7 +50,7 @@ CATEGORY_MEMBERS = ("cat", "sectioncat", "pagecat")
 MOST_IMPRESSIONS = 100
 MOST_FORMATS = 100
 
-ID_LISTS = ("bapp", "bseat", "wseat")
+ID_LISTS = ("bseat", "wseat")
 
 # What senders write where they have no id (contract 3): words, and one character throughout.
 NOBODY = re.compile(r"\W*(null|none|undefined|unknown|n/a)\W*|\{\{.*\}\}|\$\{.*\}", re.IGNORECASE)
@@ -275,6 +276,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         currency=currency_of(world, currencies),
         dsa=dsa_of(part(request, "regs")),
         **{name: ids(request.get(name)) for name in ID_LISTS},
+        bapp=bundles(request.get("bapp")),
         badv=domains(request.get("badv"), blocks=True),
         categories=Lists(
             integer(request.get("cattax"), 1) or 1,

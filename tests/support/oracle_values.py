@@ -16,6 +16,7 @@ MOST_BYTES = 512
 # What stands between the names of a pasted list.
 PASTED = re.compile(r"""[\s,;|"'<>\u2022\u2039\u203a\xab\xbb\u201c-\u201e]+""")
 INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # within names, as some editors leave it
+BUNDLE = re.compile("[A-Za-z0-9._\u0080-\U0010ffff-]+")
 # What is above every price, and how infinity is written.
 BEYOND = Fraction(10**40)
 INFINITE = ("inf", "+inf", "infinity", "+infinity")
@@ -166,6 +167,16 @@ def ids(value: Any) -> set[str]:
     whole = items(value) if isinstance(value, list) else []
     names = {*entries(value), *(name for item in whole if (name := str(text(item))).strip(" ,"))}
     return names | {part for name in names for part in pasted(INVISIBLE.sub("", name))}
+
+
+def bundles(value: Any) -> set[str]:
+    """Read an array of bundles that limits; other text stands for each that occurs in it."""
+    plain = [
+        unescaped(str(text(item))) for item in items(value if isinstance(value, list) else [value])
+    ]
+    names = ids(value) | ids(plain)
+    names |= {part for name in names for part in BUNDLE.findall(INVISIBLE.sub("", name))}
+    return names | {name[2:] for name in names if re.fullmatch("id[0-9]+", name, re.IGNORECASE)}
 
 
 def domains(value: Any, *, blocks: bool = False) -> set[str]:

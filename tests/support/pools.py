@@ -53,7 +53,15 @@ PASTED_SEATS = (
     "Seat-1,seat-2 ",
 )
 BUNDLES = ("com.example.game", "com.example.Game", "553834731", "com.example")
-PASTED_BUNDLES = (*BUNDLES, "com.example.game x", "553834731;com.example", "'com.example.Game'")
+PASTED_BUNDLES = (
+    *BUNDLES,
+    "com.example.game x",
+    "553834731;com.example",
+    "'com.example.Game'",
+    "id553834731",
+    "market://details?id=com.example.game",
+    "https%3A%2F%2Fx.example%2F%3Fid%3Dcom.example",
+)
 CATEGORIES = ("IAB3", "IAB3-1", "IAB3-2", "IAB1", "IAB13", "iab13-1", "IAB-1-6", "503")
 PUBLISHED_CATEGORIES = (
     *(*CATEGORIES, "IAB-3", " iab 3-1", "IAB03_2", "IAB13,IAB1", "iab-1, IAB3-9", "IAB3\xa0", 503),

@@ -113,6 +113,9 @@ LISTS: Final[dict[str, Callable[[int], Request]]] = {
     "bcat of numbers": lambda n: {"bcat": [*range(n * 500)]},
     "badv": lambda n: {"badv": known("a", n * 500, 90)},
     "bapp": lambda n: {"bapp": known("bundle-", n * 500, 40)},
+    "bapp of addresses": lambda n: {
+        "bapp": [f"a/{each}" for each in known("bundle-", n * 500, 40)]
+    },
     "bseat": lambda n: {"bseat": known("seat-", n * 500, SEATS)},
     "wseat": lambda n: {"wseat": ["seat-1", *(f"unknown {m}" for m in range(n * 500))]},
     "a deal's wseat": lambda n: deals(1, wseat=[*known("seat-", n * 500, SEATS)]),

@@ -246,9 +246,10 @@ cdef class Terms:
                          str where) except -1
     cdef bint push_short(self, uint32_t space, sb_slice entry, bint fold) except -1
     cdef bint push_ids(self, uint32_t space, sb_slice entry) except -1
+    cdef bint push_bundles(self, sb_slice text) except -1
     cdef bint push_domains(self, sb_slice entry, bint blocks) except -1
     cdef int push_hosts(self, sb_slice text) except -1
-    cdef sb_slice unescaped(self, sb_slice entry) except *
+    cdef sb_slice unescaped(self, sb_slice entry, bint exact) except *
     cdef str decoded(self, object url)
     # Steps of `text`.
     cdef const char *unusual(self, object text, bint *fold, Py_ssize_t *size) except? NULL

@@ -94,11 +94,12 @@ cdef enum:
 cdef dict mapped_before = {}  # SSPs send the same lists with each request
 
 
-cdef inline bint push_plain_host(Terms terms, sb_slice entry) except -1:
-    """Add a term for a host in standard form, if a campaign could have it; return whether the ASCII
-    entry is one."""
+cdef inline bint push_plain(Terms terms, sb_slice entry, bint is_host) except -1:
+    """Add a term for a host in standard form, or a bundle, if a campaign could have it; return
+    whether the ASCII entry is one."""
     cdef sb_term *term = terms.push()
-    cdef bint is_plain = sb_plain_host(term, SB_AD_DOMAIN, entry.at, entry.size)
+    cdef bint is_plain = (sb_plain_host(term, SB_AD_DOMAIN, entry.at, entry.size) if is_host
+                          else sb_plain_bundle(term, SB_AD_BUNDLE, entry.at, entry.size))
     if is_plain and entry.size <= SB_KEY_MAX:
         sb_expect(terms.head, term.hash)
     else:
@@ -253,10 +254,10 @@ cdef class Terms:
         Entries are interpreted as in contract 3; meaningless ones are noted under `where`, the
         list's name.
         """
-        cdef int kind = (SB_HOSTS if space == SB_AD_DOMAIN
-                         else SB_IDS if space == SB_AD_BUNDLE or space == SB_SEAT else SB_TYPES)
-        cdef bint any = False, fold = kind != SB_IDS, folds = False
-        cdef sb_slice entry
+        cdef int kind = (SB_HOSTS if space == SB_AD_DOMAIN else SB_BUNDLES if space == SB_AD_BUNDLE
+                         else SB_IDS if space == SB_SEAT else SB_TYPES)
+        cdef bint any = False, exact = kind == SB_IDS or kind == SB_BUNDLES, folds = False
+        cdef sb_slice entry, number
         cdef Py_ssize_t size
         if not filled(texts):
             return False
@@ -267,17 +268,24 @@ cdef class Terms:
                 if entry.size == 0:
                     continue
                 if kind == SB_HOSTS:
-                    if push_plain_host(self, entry):
+                    if push_plain(self, entry, True):
                         any = True
+                        continue
+                elif kind == SB_BUNDLES:
+                    if push_plain(self, entry, False):
+                        any = True
+                        number = sb_store_number(entry)
+                        if number.size:
+                            self.push_short(space, number, False)
                         continue
                 elif space != SB_AD_LANGUAGE and sb_is_plain(entry.at, entry.size, kind):
                     any = True
                     if entry.size <= SB_KEY_MAX:
-                        self.push_text(space, entry.at, entry.size, fold)
+                        self.push_text(space, entry.at, entry.size, not exact)
                     continue
             elif text is None:
                 continue
-            elif kind == SB_IDS:  # case counts
+            elif exact:  # case counts
                 if PyUnicode_Check(text):
                     self.foreign_left -= MAPPED_STEPS + len(text)
                     self.text(space, text, False)
@@ -287,8 +295,11 @@ cdef class Terms:
             else:
                 entry.at = self.foreign(text, &size)
                 entry.size = size
-            if kind == SB_HOSTS and memchr(entry.at, c'%', entry.size) is not NULL:
-                entry = self.unescaped(entry)
+            if (kind == SB_HOSTS or kind == SB_BUNDLES) \
+                    and memchr(entry.at, c'%', entry.size) is not NULL:
+                if exact:
+                    self.push_short(space, entry, False)
+                entry = self.unescaped(entry, exact)
             if self.has_too_much():
                 return True
             any |= self.parts(reader, space, entry, where)
@@ -328,16 +339,33 @@ cdef class Terms:
         return entry.size != 0
 
     cdef bint push_ids(self, uint32_t space, sb_slice entry) except -1:
-        """Add terms for an id, and for each id in it if it may be a pasted list."""
+        """Add terms for an id, and for each id in it if it may be a pasted list; return whether
+        the entry contains only ids."""
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part
+        cdef bint all = True
         self.push_short(space, entry, False)
         while at <= end:
             part = sb_next_part(&at, end, SB_PASTED)
             if part.size < entry.size:
                 self.push_short(space, part, False)
-        return True
+            if space == SB_AD_BUNDLE:
+                all &= self.push_bundles(part)
+        return all
+
+    cdef bint push_bundles(self, sb_slice text) except -1:
+        """Add terms for the bundles that occur in a text, such as a store's address; return whether
+        the text is one itself, or empty."""
+        cdef const char *end = text.at + text.size
+        cdef const char *at = text.at
+        cdef sb_slice bundle = text
+        while at < end:
+            bundle = sb_next_bundle(&at, end)
+            if bundle.size < text.size:
+                self.push_short(SB_AD_BUNDLE, bundle, False)
+            self.push_short(SB_AD_BUNDLE, sb_store_number(bundle), False)
+        return bundle.size == text.size
 
     cdef bint push_domains(self, sb_slice entry, bint blocks) except -1:
         """Add terms for a domain, or for each domain of a pasted list; return whether the entry
@@ -374,9 +402,10 @@ cdef class Terms:
                 self.push_short(SB_AD_DOMAIN, host, True)
         return 0
 
-    cdef sb_slice unescaped(self, sb_slice entry) except *:
-        """Decode a percent-encoded entry of a restricting list."""
+    cdef sb_slice unescaped(self, sb_slice entry, bint exact) except *:
+        """Decode a percent-encoded entry of a restricting list, in lower case unless `exact`."""
         cdef Py_ssize_t size
+        cdef bint folds = False
         cdef str text
         self.need_ink(entry.size)
         entry.size = sb_unescape(entry, self.ink)
@@ -384,7 +413,11 @@ cdef class Terms:
         text = PyUnicode_DecodeUTF8(entry.at, entry.size, "replace")
         if not PyUnicode_IS_COMPACT_ASCII(text):
             self.foreign_left -= MAPPED_STEPS
-            entry.at = self.foreign(text, &size)
+            if exact:
+                self.foreign_left -= len(text)
+                entry.at = self.unusual(apart(text), &folds, &size)
+            else:
+                entry.at = self.foreign(text, &size)
             entry.size = size
         return entry
 
