@@ -154,6 +154,10 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
             report(mistakes, (at, name), rule)
     for warning in vast.warnings:
         warn(mistakes, markup, warning)
+    other = _OTHER.get(media)
+    types = _types(vast)
+    if other is not None and types and all(mime.startswith(f"{other}/") for mime in types):
+        warn(mistakes, markup, f"has only media files of {other}: set media to {other}")
     for warning in vast.insecure if creative.secure is not False else ():
         warn(mistakes, markup, f'{warning}; load it over HTTPS or set "secure": false')
     if vast.untimed is not None:
@@ -166,6 +170,7 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
         _warn_of_unstated(creative, facts, media, kind, markup, mistakes)
 
 
+_OTHER: Final = {"video": "audio", "audio": "video"}
 _LIMITS: Final = {
     "duration": "minduration, maxduration, rqddurs, poddur, mincpmpersec or durfloors",
     "linear": "linearity",
