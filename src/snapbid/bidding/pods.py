@@ -9,19 +9,14 @@ otherwise lose it to an open bid of its own on an earlier impression.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from snapbid.bidding.request import Imp, Text
 
+if TYPE_CHECKING:
+    from snapbid.bidding._bid_path import Choice
+
 _Pod = dict[Text, str]  # id of an impression -> the advertiser that has it
-
-
-class _OfImpression(Protocol):
-    @property
-    def imp(self) -> Imp: ...
-
-
-T = TypeVar("T", bound=_OfImpression)
 
 
 class Pods:
@@ -35,10 +30,10 @@ class Pods:
         """Return the impressions in the order in which they are decided."""
         return sorted(self._impressions, key=lambda imp: not _is_guaranteed(imp))
 
-    def as_requested(self, decided: Iterable[T]) -> list[T]:
-        """Return what was decided in the order of the request's impressions."""
+    def as_requested(self, choices: "Iterable[Choice]") -> "list[Choice]":
+        """Return the choices in the order of the request's impressions."""
         places = {id(imp): place for place, imp in enumerate(self._impressions)}
-        return sorted(decided, key=lambda each: places[id(each.imp)])
+        return sorted(choices, key=lambda choice: places[id(choice.imp)])
 
     def rivals(self, imp: Imp) -> list[str] | None:
         """Return the advertisers of the other impressions in the pods of `imp`.

@@ -117,8 +117,9 @@ def set_variables(database: Any, values: Mapping[str, object]) -> None:
 
 def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int]) -> None:
     readable = database.appender("lines", columns=["line", *indices])
-    unknown = [field for field in ("auction", "kind") if field in indices]
-    unreadable = database.appender("lines", columns=["line", "unreadable", *unknown])
+    # With a column of kinds, a line that cannot be read is of no known one, so in no totals.
+    empty = [field for field in ("auction", "kind") if field in indices]
+    unreadable = database.appender("lines", columns=["line", "unreadable", *empty])
     while batch := list(islice(lines, BATCH)):
         readable.append_rows(
             (number, *[values[at] for at in indices.values()])
@@ -127,7 +128,7 @@ def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int])
         )
         readable.flush()
         unreadable.append_rows(
-            (number, True, *[""] * len(unknown)) for number, values in batch if values is None
+            (number, True, *[""] * len(empty)) for number, values in batch if values is None
         )
         unreadable.flush()
 
