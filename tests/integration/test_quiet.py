@@ -13,10 +13,11 @@ import redis
 from support.machine import Machine, temporary_home
 from support.processes import eventually
 from support.soak.scenario import alarms
-from support.stack import execute
+from support.stack import execute, fetch
 
 from snapbid.drain import run
 from snapbid.drain.run import REQUEST_STATS, Process
+from snapbid.warehouse.bases import MEMBERS, PUBLISHER
 
 ENDED = 30  # connections, of which some are a worker's, some the operator's page's
 
@@ -62,10 +63,19 @@ def test_connections_that_are_ended_for_being_idle_are_made_again() -> None:
         with contextlib.closing(redis.Redis.from_url(machine.redis.url)) as client:
             client.config_set("timeout", 1)
             machine.start()
+            eventually(lambda: len(_publisher_sessions(machine)) == 2, "two that follow")
+            following = _publisher_sessions(machine)
             made = _connections(client)
             eventually(lambda: _connections(client) > made + ENDED, "made again")
+        assert _publisher_sessions(machine) == following
         assert not alarms(machine.served.output)
         assert not alarms(machine.drain.output)
+
+
+def _publisher_sessions(machine: Machine) -> set[int]:
+    """Return the process ids of the sessions that follow campaigns and members."""
+    query = "select pid from pg_stat_activity where application_name = any($1)"
+    return {pid for (pid,) in asyncio.run(fetch(machine.postgres.dsn, query, [PUBLISHER, MEMBERS]))}
 
 
 def _connections(client: redis.Redis) -> int:

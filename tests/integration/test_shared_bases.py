@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 from support.campaigns import document, put
 from support.processes import eventually
 from support.stack import connected, execute, fetch
 
 from snapbid.catalog.catalog import Base, Catalog
+from snapbid.catalog.members import MEMBERS
 from snapbid.catalog.publisher import base, publisher, sharing
 from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.warehouse import bases
@@ -24,13 +24,17 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def machine(database: str) -> Iterator[None]:
-    """The connection of a publisher."""
-    with asyncio.Runner() as runner:
-        named = {"application_name": bases.PUBLISHER}
-        connection = runner.run(asyncpg.connect(database, server_settings=named))
+def machine(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A machine that publishes campaigns and members."""
+    published = tmp_path_factory.mktemp("machine")
+    running = CatalogPublisher(database, published / "catalog")
+    running.start()
+    try:
+        eventually(lambda: running.published_at is not None, "campaigns to be published")
+        eventually((published / MEMBERS).exists, "members to be published")
         yield
-        connection.terminate()
+    finally:
+        running.stop()
 
 
 another_machine = machine

@@ -6,7 +6,9 @@ from typing import Final
 import asyncpg
 import msgspec
 
-PUBLISHER: Final = "snapbid publisher"  # application_name of a machine that follows campaigns
+# application_name of the sessions in which each machine follows changes
+PUBLISHER: Final = "snapbid publisher"  # of campaigns
+MEMBERS: Final = "snapbid members"  # of audiences
 _LOCK: Final = 0x536E_6170_4261_7365  # "SnapBase"
 
 
@@ -20,6 +22,12 @@ class StoredBase(msgspec.Struct, frozen=True):
     size: int
     sha256: bytes
     built_by: str
+
+
+async def connect_following(dsn: str, name: str) -> asyncpg.Connection:
+    """Connect as PUBLISHER or MEMBERS, in a session that may be idle until there is a change."""
+    own = {"application_name": name, "idle_session_timeout": "0"}
+    return await asyncpg.connect(dsn, timeout=10, server_settings=own)
 
 
 async def lock(connection: asyncpg.Connection, layout: str, timeout_s: float) -> bool:

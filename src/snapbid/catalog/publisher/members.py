@@ -64,8 +64,7 @@ class MemberPublisher:
 
     async def follow(self) -> None:
         """Publish after each change until the connection is lost."""
-        named = {"application_name": bases.PUBLISHER}
-        connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
+        connection = await bases.connect_following(self._dsn, bases.MEMBERS)
         try:
             self._changed = None  # the warehouse may have been restored meanwhile
             while not connection.is_closed():

@@ -109,8 +109,7 @@ class CatalogPublisher:
 
     async def _follow(self) -> None:
         """Publish after each change until the connection is lost."""
-        named = {"application_name": bases.PUBLISHER}
-        connection = await asyncpg.connect(self._dsn, timeout=10, server_settings=named)
+        connection = await bases.connect_following(self._dsn, bases.PUBLISHER)
         try:
             await connection.add_listener(CHANNEL, lambda *_: self._changed.set())
             connection.add_termination_listener(lambda *_: self._changed.set())
