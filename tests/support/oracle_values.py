@@ -181,7 +181,7 @@ def bundles(value: Any) -> set[str]:
 
 def domains(value: Any, *, blocks: bool = False) -> set[str]:
     """Read an array of domains that limits; an entry that is none stands for one that none has,
-    and blocks those that occur in it.
+    and blocks those that occur in it; a pattern blocks all.
     """
     found = set()
     for item in items(value if isinstance(value, list) else [value]):
@@ -193,6 +193,7 @@ def domains(value: Any, *, blocks: bool = False) -> set[str]:
                 if blocks and not (name and is_domain):
                     occurring = re.findall(r"[\w-]+(?:\.[\w-]+)+", part.lower())
                     found |= {re.sub(r"^(www\.)+(?=.*\.)", "", each) for each in occurring}
+                    found |= {"*"} if "*" in part else set()
     return found
 
 
@@ -293,8 +294,9 @@ def language(tag: str) -> str:
 
 
 def covers(names: set[str], name: str) -> bool:
-    """Tell if one of the domains is the domain itself or a parent on a label boundary."""
-    return any(name == entry or name.endswith("." + entry) for entry in names if entry)
+    """Tell if one of the domains is the domain itself or a parent on a label boundary, or any."""
+    parents = any(name == entry or name.endswith("." + entry) for entry in names if entry)
+    return parents or "*" in names
 
 
 def micros(cpm: Any) -> int:

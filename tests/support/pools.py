@@ -41,6 +41,7 @@ BLOCKED_DOMAINS = (
     ),
     *("https://https://brand.example/", "http//shop.example", "HTTP://https//other.test:80"),
     *("*shop.example", "domain=other.test", "(brand.example)", "b%C3%BCcher.example", "com;test"),
+    "shop.*",
 )
 SEATS = ("seat-1", "seat-2", "7", "Seat-1")
 PASTED_SEATS = (

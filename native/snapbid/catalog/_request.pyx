@@ -32,7 +32,7 @@ from memory cimport grow
 from search cimport SB_FOLDED, SB_NUMBER, sb_digits, sb_sort
 from spelling cimport *
 
-from snapbid.campaigns.domains import apart, mapped
+from snapbid.campaigns.domains import ANY, apart, mapped
 
 cdef extern from "persons.h" nogil:
     uint64_t sb_person(const char *key, const char *name, size_t size)
@@ -371,7 +371,8 @@ cdef class Terms:
         """Add terms for a domain, or for each domain of a pasted list; return whether the entry
         contains only domains.
 
-        With `blocks`, domains that occur within other text are blocked too.
+        With `blocks`, domains that occur within other text are blocked too, and by a pattern such
+        as `shoes.*` all domains.
         """
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
@@ -389,6 +390,8 @@ cdef class Terms:
             all = False
             if blocks:
                 self.push_hosts(part)
+                if memchr(part.at, c'*', part.size) is not NULL:
+                    self.text(SB_AD_DOMAIN, ANY, False)
         return any and all
 
     cdef int push_hosts(self, sb_slice text) except -1:

@@ -15,6 +15,9 @@ MAX_TEXT: Final = 512
 """The longest string of a campaign except markup and URLs, in UTF-8 bytes. The limit also applies
 to normal forms, the keys of the index, since casefolding lengthens some."""
 
+ANY: Final = "*"
+"""The parent of all domains, for entries of `badv` that are patterns (`shoes.*`)."""
+
 MAX_AUTHORITY: Final = 2048
 """The number of characters of a URL within which its host must end."""
 
