@@ -27,7 +27,7 @@ from snapbid.metrics import read
 from snapbid.operations.dashboard.ledger import waiting
 from snapbid.warehouse import absorb, fence
 from snapbid.warehouse.absorb import SourceCounters
-from snapbid.warehouse.fence import Batch
+from snapbid.warehouse.fence import Batch, Step
 
 
 @pytest.fixture
@@ -262,8 +262,10 @@ class TestTwoDrains:
         source = await absorb.source_of(bench.connection, *key)
         reading = await old.read(1)
         (segment,) = reading.segments
-        batch = Batch(1, state.segment)
-        await absorb.absorb(bench.connection, [SourceCounters(source, batch, segment.counters)])
+        step = Step(state.epoch, 0, Batch(0, ""), Batch(1, state.segment))
+        await fence.absorbed_batch(bench.connection, state.epoch, 0)
+        assert await fence.step(bench.connection, [step])
+        await absorb.absorb(bench.connection, [SourceCounters(source, segment.counters)])
         await bench.drain([new])
         await bench.ledger.count(DAY, {"b:1": 2})
         assert (await new.read(3)).size == 1

@@ -18,7 +18,6 @@ from snapbid.embedded import demo
 from snapbid.report import tokens
 from snapbid.warehouse import absorb, audit, diagnosis, registry, reports
 from snapbid.warehouse.absorb import CounterValue, SourceCounters
-from snapbid.warehouse.fence import Batch
 from snapbid.warehouse.reports import DayFigures
 
 COST = 1_500_000
@@ -33,7 +32,6 @@ class Books:
         self.today = datetime.now(UTC).date()
         self.closed, self.tomorrow = self.today - timedelta(2), self.today + timedelta(1)
         self._source = source
-        self._batch = 0
         self._counts: Counter[tuple[date, str, int]] = Counter()
 
     async def number(self, descriptor: str) -> int:
@@ -47,11 +45,9 @@ class Books:
         number = await self.number(descriptor)
         for kind, by in (("b", 1), ("w", 1), ("p", COST), ("i", 1)):
             self._counts[day, kind, number] += by * times
-        self._batch += 1
         counters = [CounterValue(day, 0, kind, number, 0, value)
                     for (day, kind, number), value in self._counts.items()]  # fmt: skip
-        batch = Batch(self._batch, "0123456789")
-        await absorb.absorb(self.connection, [SourceCounters(self._source, batch, counters)])
+        await absorb.absorb(self.connection, [SourceCounters(self._source, counters)])
 
     async def reported(self, ssp: str) -> dict[date, DayFigures]:
         days = await reports.fetch(self.connection, ssp, self.closed, self.tomorrow)

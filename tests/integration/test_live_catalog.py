@@ -23,14 +23,13 @@ from support.campaigns import document, put
 from support.commands import succeed
 from support.processes import eventually
 from support.snapshot import AROUND, snapshot_of_catalog
-from support.stack import clean_environ, connected, execute
+from support.stack import Databases, clean_environ, connected, execute
 
 from snapbid.catalog.catalog import Catalog, CatalogError
 from snapbid.catalog.publisher import overlay, publisher
 from snapbid.catalog.publisher.base import make_base
 from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.catalog.publisher.sharing import ObtainedBase
-from snapbid.embedded import Postgres
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.bases import PUBLISHER
 from snapbid.warehouse.campaigns import WarehouseState
@@ -187,23 +186,16 @@ def test_the_next_publisher_goes_on_from_the_base(database: str, path: Path) -> 
 
 
 def test_a_base_newer_than_a_restored_backup_is_not_used(
-    database: str, path: Path, postgres: Postgres, tmp_path: Path
+    database: str, path: Path, databases: Databases
 ) -> None:
-    """Restored as PRODUCTION.md has it, with as many changes before the publisher starts again."""
-    assert postgres.process
-    programs = Path(f"/proc/{postgres.process.pid}/exe").readlink().parent
-    dump, ids = tmp_path / "warehouse.dump", names(8)
-
-    def run(program: str, *arguments: str) -> None:
-        subprocess.run([programs / program, *arguments], check=True, capture_output=True)
-
+    """As many campaigns have changed before the publisher starts again."""
+    ids = names(8)
     asyncio.run(put(database, *map(document, ids)))
-    run("pg_dump", "--format=custom", f"--file={dump}", database)
+    dump = databases.dump(database)
     asyncio.run(put(database, *(document(id, cpm=7) for id in ids)))
     with publishing(database, path):
         await_base(path)
-    asyncio.run(execute(database, "drop schema public cascade; create schema public"))
-    run("pg_restore", "--no-owner", f"--dbname={database}", str(dump))
+    databases.restore_in_place(dump, database)
     for cpm in range(2, 30):
         asyncio.run(put(database, document("new", cpm=cpm)))
     restored = dict.fromkeys(ids, 2)

@@ -149,6 +149,13 @@ class Stores:
     def restore_warehouse(self, copy: str) -> None:
         self._databases.restore(copy, self.dsn)
 
+    def dump_warehouse(self) -> str:
+        return self._databases.dump(self.dsn)
+
+    def restore_in_place(self, dump: str) -> None:
+        """Put a dump in the place of the warehouse's content, under open connections."""
+        self._databases.restore_in_place(dump, self.dsn)
+
     async def fetch(self, sql: str, *values: Any) -> Any:
         async with connected(self.dsn) as connection:
             return await connection.fetchval(sql, *values)

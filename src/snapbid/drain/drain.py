@@ -16,7 +16,7 @@ from snapbid.base.repeats import RepeatedLog
 from snapbid.base.tasks import end
 from snapbid.drain.confirm import confirm
 from snapbid.drain.counters import NOTHING, START, ShardCounters, ShardsUnavailableError
-from snapbid.drain.fence import Fence, OtherLedgerError
+from snapbid.drain.fence import Fence, OtherLedgerError, take
 from snapbid.drain.leases import Leases
 from snapbid.drain.names import CounterField, format_field, join
 from snapbid.drain.ownership import own
@@ -27,7 +27,7 @@ from snapbid.metrics import Metrics
 from snapbid.operations.golive.store import RequestStatsStore
 from snapbid.warehouse import absorb, leases
 from snapbid.warehouse.absorb import Absorbed, SourceCounters
-from snapbid.warehouse.fence import Batch
+from snapbid.warehouse.fence import Batch, Step
 
 LAGS: Final = (0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600)  # s; buckets of histograms
 TIDY_EVERY_S: Final = 600.0
@@ -259,32 +259,36 @@ class Drain:
         self, connection: asyncpg.Connection, parts: Sequence["_ShardRound"]
     ) -> int:
         """Absorb the batch read for each part; return how many counters changed."""
+        if not parts:
+            return 0
         read = []
         for part in parts:
             for segment in part.reading.segments:
                 source = await self._source(
                     connection, part.reading.epoch, segment.segment, part.shard
                 )
-                read.append(SourceCounters(source, part.batch, segment.counters))
-        done = await self._absorb(connection, read) if read else Absorbed(0, [], is_stored=False)
+                read.append(SourceCounters(source, segment.counters))
+        steps = [self._fence.step(part.shard.number, part.batch) for part in parts]
+        done = await self._absorb(connection, read, steps)
         if done.grown and self._request_stats is not None:
             with contextlib.suppress(RedisError):  # in another slot, and not accounting
                 await self._request_stats.write_notices(done.grown, int(self._clock()))
         if done.unknown:
             _defer(parts, done.unknown)
-        for part in parts:
-            is_stored = done.is_stored and bool(part.reading.segments)
-            await self._fence.pass_batch(
-                connection, part.shard.number, part.batch, is_absorbed=is_stored
-            )
+        self._fence.note(steps)
         return done.changed
 
     async def _absorb(
-        self, connection: asyncpg.Connection, read: Sequence[SourceCounters]
+        self,
+        connection: asyncpg.Connection,
+        read: Sequence[SourceCounters],
+        steps: Sequence[Step],
     ) -> Absorbed:
-        """Call `absorb.absorb`, halving a refused batch until the culprit is found and deferred."""
+        """Absorb a batch, halving a refused one until the culprit is found and deferred."""
         try:
-            return await absorb.absorb(connection, read)
+            async with connection.transaction():
+                await take(connection, steps)
+                return await absorb.absorb(connection, read)
         except asyncpg.DataError as error:
             count = sum(len(each.counters) for each in read)
             if count == 1:
@@ -293,15 +297,15 @@ class Drain:
                     "deferred 1 counter: the warehouse cannot store %(counter)s: %(reason)s",
                     {"counter": counter, "reason": error},
                 )
-                return Absorbed(0, [0], is_stored=False)
+                await take(connection, steps)
+                return Absorbed(0, [0])
         half = count // 2
-        first = await self._absorb(connection, _part_of(read, 0, half))
-        second = await self._absorb(connection, _part_of(read, half, count))
+        first = await self._absorb(connection, _part_of(read, 0, half), steps)
+        second = await self._absorb(connection, _part_of(read, half, count), steps)
         unknown = [*first.unknown, *(half + index for index in second.unknown)]
         grown = Counter(first.grown)
         grown.update(second.grown)
-        changed, is_stored = first.changed + second.changed, first.is_stored and second.is_stored
-        return Absorbed(changed, unknown, grown, is_stored)
+        return Absorbed(first.changed + second.changed, unknown, grown)
 
     async def _source(
         self, connection: asyncpg.Connection, epoch: str, segment: str, shard: ShardCounters

@@ -27,14 +27,16 @@ deferred, and count for their campaign once it is added again.
 """
 
 import logging
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import asyncpg
 from redis.exceptions import RedisError
 
-from snapbid.drain.counters import ShardCounters
+from snapbid.drain.counters import ShardCounters, SupersededError
 from snapbid.ledger.bids.segment import ShardState
 from snapbid.warehouse import absorb, fence
-from snapbid.warehouse.fence import Batch
+from snapbid.warehouse.fence import Batch, Step
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +49,19 @@ class OtherLedgerError(RedisError):
     """A shard's data set is not the one that the warehouse recorded (see ownership.py)."""
 
 
+class _Known(NamedTuple):
+    """A shard as it was last seen."""
+
+    epoch: str
+    read: Batch  # the last batch read
+    absorbed: Batch  # the last batch in the warehouse
+
+
 class Fence:
     """Compares ledger and warehouse shard by shard, and numbers the batches."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[str, Batch]] = {}  # shard -> epoch, last batch read
+        self._known: dict[int, _Known] = {}
 
     def reset(self) -> None:
         """Have all shards compared again, since either store may have been replaced."""
@@ -64,35 +74,41 @@ class Fence:
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:
         """Reconcile both stores' records of a shard; return the shard's state in the ledger.
 
-        Raises UnrelatedStoresError if the shard belongs to another warehouse, and OtherLedgerError
-        if its data set is not the one that the warehouse recorded.
+        Raises UnrelatedStoresError if the shard belongs to another warehouse, OtherLedgerError if
+        its data set is not the one that the warehouse recorded, and SupersededError if the
+        warehouse's data was replaced since it was last seen.
         """
         state = await shard.fetch_state()
-        await self._check_identity(connection, shard, state)
-        if self._known.get(shard.number) != _read(state):
-            state = await _compare(connection, shard, state)
-            self._known[shard.number] = _read(state)
+        absorbed = await self._check_identity(connection, shard, state)
+        known = self._known.get(shard.number)
+        if known is not None and known.epoch == state.epoch and known.absorbed != absorbed:
+            raise _replaced()
+        if known is None or (known.epoch, known.read) != (state.epoch, _read(state)):
+            state, absorbed = await _compare(connection, shard, state)
+            self._known[shard.number] = _Known(state.epoch, _read(state), absorbed)
         return state
 
     def next_batch(self, shard: int) -> int:
         """Return the number of the shard's next batch."""
-        _, last = self._known[shard]
-        return last.number + 1
+        return self._known[shard].read.number + 1
 
-    async def pass_batch(
-        self, connection: asyncpg.Connection, shard: int, batch: Batch, *, is_absorbed: bool
-    ) -> None:
-        """Move on to the next batch; if `batch` was not absorbed, record it as absorbed first."""
-        epoch, _ = self._known[shard]
-        if not is_absorbed:
-            await fence.set_batch(connection, epoch, shard, batch)
-        self._known[shard] = epoch, batch
+    def step(self, shard: int, batch: Batch) -> Step:
+        """Return the warehouse's step to the shard's next batch."""
+        known = self._known[shard]
+        return Step(known.epoch, shard, known.absorbed, batch)
+
+    def note(self, steps: Iterable[Step]) -> None:
+        """Note that steps have been taken."""
+        for step in steps:
+            self._known[step.shard] = _Known(step.epoch, step.next, step.next)
 
     async def _check_identity(
         self, connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
-    ) -> None:
-        # Asked in each round, to notice a lost connection and another warehouse behind it.
-        identity, epoch = await fence.owner(connection, shard.number)
+    ) -> Batch | None:
+        """Return the last batch that the warehouse has of the shard's data set, if any."""
+        # Asked in each round, to notice a lost connection, another warehouse behind it, and one
+        # whose data was replaced.
+        identity, epoch, absorbed = await fence.owner(connection, state.epoch, shard.number)
         check_warehouse(state, identity)
         if epoch == "":
             await fence.set_shard(connection, shard.number, state.epoch)
@@ -102,6 +118,7 @@ class Fence:
             )
         if not state.warehouse:
             await shard.change(state.segment, warehouse=identity)
+        return absorbed
 
 
 def check_warehouse(state: ShardState, identity: str) -> None:
@@ -114,16 +131,26 @@ def check_warehouse(state: ShardState, identity: str) -> None:
         )
 
 
-def _read(state: ShardState) -> tuple[str, Batch]:
-    return state.epoch, Batch(state.read, state.segment)
+async def take(connection: asyncpg.Connection, steps: Sequence[Step]) -> None:
+    """Record steps in the warehouse. Raises SupersededError if its data was replaced."""
+    if not await fence.step(connection, steps):
+        raise _replaced()
+
+
+def _replaced() -> SupersededError:
+    return SupersededError("the warehouse's data was replaced")
+
+
+def _read(state: ShardState) -> Batch:
+    return Batch(state.read, state.segment)
 
 
 async def _compare(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
-) -> ShardState:
+) -> tuple[ShardState, Batch]:
     """Find out whether either store has older data; if so, have all counters absorbed again.
 
-    Returns the shard's state afterwards.
+    Returns the shard's state and the last batch in the warehouse afterwards.
     """
     absorbed = await fence.absorbed_batch(connection, state.epoch, shard.number)
     # A backup may predate the discovery that the ledger's data is older.
@@ -136,8 +163,8 @@ async def _compare(
         await shard.name_all()
     if is_older:
         state = await _outdate(connection, shard, state, absorbed.number)
-        batch = Batch(state.read, state.segment)
-        await fence.set_batch(connection, state.epoch, shard.number, batch)
+        await take(connection, [Step(state.epoch, shard.number, absorbed, _read(state))])
+        absorbed = _read(state)
     elif lacks_names:
         logger.warning(
             "absorbing all counters of shard %(shard)d again: the warehouse is older than the"
@@ -146,7 +173,7 @@ async def _compare(
         )
         await shard.change(state.segment, released=absorbed.number)
         state = await shard.fetch_state()
-    return state
+    return state, absorbed
 
 
 async def _outdate(

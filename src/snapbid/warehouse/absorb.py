@@ -22,8 +22,6 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
-from snapbid.warehouse.fence import Batch
-
 
 class CounterValue(NamedTuple):
     """A counter in Redis; `kind`, `number` and `reason` form its name (drain/names.py)."""
@@ -40,7 +38,6 @@ class SourceCounters(NamedTuple):
     """The counters of one source in a batch."""
 
     source: int
-    batch: Batch
     counters: Sequence[CounterValue]
 
 
@@ -58,7 +55,6 @@ class Absorbed(NamedTuple):
     changed: int  # number of counters
     unknown: list[int]  # indices, over all sources, of counters of an unknown SSP or campaign
     grown: Mapping[GrownCount, int] = {}  # by how much
-    is_stored: bool = True  # the batch numbers were stored as well
 
 
 _INCOMING: Final = """
@@ -85,12 +81,6 @@ with incoming as materialized (
     from ({_INCOMING}) as i
     left join ssp_number s on s.number = i.number and i.kind in ('b', 'w', 'p', 'i', 'l', 'n')
     left join campaign_number c on c.number = i.number and i.kind ~ '^[BWPIrq]'
-),
-fence as (
-    update drain_fence f set batch = b.batch, segment = b.segment
-    from unnest($8::int[], $9::bigint[], $10::text[]) as b (source, batch, segment)
-    join drain_source s on s.source = b.source
-    where f.epoch = s.epoch and f.shard = s.shard and f.batch < b.batch
 ),
 changed as (
     insert into drain_absorbed as t (source, day, generation, kind, number, reason, value)
@@ -226,9 +216,7 @@ async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters])
 
     Raises asyncpg.DataError if a sum exceeds the range of its column.
     """
-    sources, batches = [each.source for each in read], [each.batch for each in read]
-    numbers, segments = [batch.number for batch in batches], [batch.segment for batch in batches]
-    row = await connection.fetchrow(_ABSORB, *_columns(read), sources, numbers, segments)
+    row = await connection.fetchrow(_ABSORB, *_columns(read))
     grown = msgspec.json.decode(row["grown"] or "[]")
     return Absorbed(
         row["changed"],
@@ -241,7 +229,7 @@ async def differing(
     connection: asyncpg.Connection, source: int, counters: Sequence[CounterValue]
 ) -> list[int]:
     """Return the indices of the counters that are not fully absorbed."""
-    columns = _columns([SourceCounters(source, Batch(0, ""), counters)])
+    columns = _columns([SourceCounters(source, counters)])
     rows = await connection.fetch(_DIFFERING, *columns)
     return [row["position"] - 1 for row in rows]
 

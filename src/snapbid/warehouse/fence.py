@@ -17,18 +17,38 @@ class Batch(NamedTuple):
     segment: str
 
 
+class Step(NamedTuple):
+    """A shard's step from the batch absorbed last to the next one."""
+
+    epoch: str
+    shard: int
+    last: Batch
+    next: Batch
+
+
+class Owner(NamedTuple):
+    """What the warehouse has of a shard of its ledger."""
+
+    warehouse: str  # its own id
+    epoch: str | None  # the data set recorded for the shard, None if there is none
+    absorbed: Batch | None  # from the data set asked for; None if it is new
+
+
 async def identity(connection: asyncpg.Connection) -> str:
     """Fetch the warehouse's id, which its backups share."""
     return str(await connection.fetchval("select id from warehouse_identity"))
 
 
-async def owner(connection: asyncpg.Connection, shard: int) -> tuple[str, str | None]:
-    """Fetch the warehouse's id, and the data set recorded for a shard (None if there is none)."""
+async def owner(connection: asyncpg.Connection, epoch: str, shard: int) -> Owner:
+    """Fetch what the warehouse has of a shard, and of this data set."""
     row = await connection.fetchrow(
-        "select id, (select epoch from ledger_shard where shard = $1) from warehouse_identity",
+        "select w.id, (select l.epoch from ledger_shard l where l.shard = $2), f.batch, f.segment"
+        " from warehouse_identity w left join drain_fence f on f.epoch = $1 and f.shard = $2",
+        epoch,
         shard,
     )
-    return str(row[0]), row[1]
+    absorbed = None if row["batch"] is None else Batch(row["batch"], row["segment"])
+    return Owner(str(row[0]), row[1], absorbed)
 
 
 async def own_ledger(connection: asyncpg.Connection) -> list[str]:
@@ -85,17 +105,20 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
     return Batch(*row)
 
 
-async def set_batch(connection: asyncpg.Connection, epoch: str, shard: int, batch: Batch) -> None:
-    """Record a batch as absorbed.
+async def step(connection: asyncpg.Connection, steps: Sequence[Step]) -> bool:
+    """Record batches as absorbed; return whether the warehouse had those before them, or them.
 
-    Safe only if the batch adds nothing, or if the ledger still lists all its counters as changed.
+    If not, it has been replaced, and the caller rolls back.
     """
-    await connection.execute(
-        "update drain_fence set batch = $3, segment = $4 where epoch = $1 and shard = $2",
-        epoch,
-        shard,
-        *batch,
+    done = await connection.execute(
+        "update drain_fence f set batch = s.number, segment = s.segment"
+        " from unnest($1::text[], $2::int[], $3::bigint[], $4::text[], $5::bigint[], $6::text[])"
+        " as s (epoch, shard, last_number, last_segment, number, segment)"
+        " where f.epoch = s.epoch and f.shard = s.shard and (f.batch, f.segment) in"
+        " ((s.last_number, s.last_segment), (s.number, s.segment))",
+        *zip(*((*each[:2], *each.last, *each.next) for each in steps), strict=True),
     )
+    return bool(done == f"UPDATE {len(steps)}")
 
 
 async def outdate(
