@@ -1,8 +1,9 @@
 """Every case of `cases/reconcile`: an SSP's log as it may come, against a small log of ours.
 
-ours      bids: auction, imp, when, CPM, whether they were `won` or `lost`, or are `lacking`
+ours      bids: auction, imp, when, CPM (as `sent` in a `currency`), the `multiplier` of their cost,
+          whether they were `won` or `lost`, or are `lacking`
 log       the SSP's, as text, in an `encoding`
-first, last, zone, options, columns_named    as the command has them
+first, last, zone, options, columns_named, price_in    as the command has them
 disputes  cause, auction and impression of each; `details` begin with these
 report    kind, day, number and nano-USD; `reported`: its number in each row of the totals
 totals    kind, day, lines, their USD, agreed, ours, our USD
@@ -21,9 +22,10 @@ from support.differing_logs import convert
 
 from snapbid.auctionlog.files import FileSet
 from snapbid.auctionlog.layout import BID, LoggedRow
+from snapbid.bidding.cost import cost_of
 from snapbid.ledger.bids.records import LOSS, WIN
 from snapbid.operations.reconcile import result
-from snapbid.operations.reconcile.claims import Form
+from snapbid.operations.reconcile.claims import SCALES, Form
 from snapbid.operations.reconcile.compare import CAUSES, Comparison, ReportedDay, Terms
 from snapbid.operations.reconcile.exports import LogError
 
@@ -41,9 +43,12 @@ def write_ours(directory: Path, ours: list[dict[str, Any]]) -> None:
         at_ms = round(datetime.fromisoformat(bid["at"]).timestamp() * 1000)
         price = round(bid["price"] * 1_000_000)
         ids = [bid["auction"].encode(), bid["imp"].encode()]
-        names = [b"acme", b"acme", *ids, b"campaign", b"creative", b"", b"USD"]
+        currency = bid.get("currency", "USD").encode()
+        names = [b"acme", b"acme", *ids, b"campaign", b"creative", b"", currency]
+        cost, sent = cost_of(price, bid.get("multiplier", 1)), bid.get("sent", bid["price"])
+        sent_micros = round(sent * 1_000_000)
         if not bid.get("lacking", False):
-            rows.append(LoggedRow(BID, "", 0, 0, 0, at_ms, price, price, price, names))
+            rows.append(LoggedRow(BID, "", 0, 0, 0, at_ms, price, cost, sent_micros, names))
         none = [b"", b"", *ids, b"", b"", b"", b""]
         for kind, happened in ((WIN, bid["won"]), (LOSS, bid.get("lost", False))):
             if happened:
@@ -65,7 +70,7 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
     wanted = {what: f"no_{what}" not in case.get("options", ()) for what in ("prices", "times")}
     named = dict(case.get("columns_named", {}))
     named |= {what[:-1]: "" for what, is_wanted in wanted.items() if not is_wanted}
-    form = Form(named)
+    form = Form(named, scale=SCALES[case.get("price_in", "cpm")])
     if "zone" in case:
         form = form._replace(zone=ZoneInfo(case["zone"]))
     terms = Terms("acme", SSP, convert, first=day(case.get("first")), last=day(case.get("last")))

@@ -86,7 +86,10 @@ def load(database: Any, path: Path, form: Form) -> Seen:
         indices = _indices(export.names, form.columns)
         _add_lines(database, export.lines, indices)
     variables = {"kind": form.kind, "currency": form.currency, "scale": form.scale, "white": WHITE}
-    set_variables(database, variables | {"day_order": form.day_order})
+    per_impression = form.scale == SCALES["impression"]
+    set_variables(
+        database, variables | {"day_order": form.day_order, "per_impression": per_impression}
+    )
     for variable, values in (("kinds", KINDS), ("signs", SIGNS)):
         sql = f"SET VARIABLE {variable} = map($1::VARCHAR[], $2::VARCHAR[])"
         database.execute(sql, [list(values), list(values.values())])

@@ -1,9 +1,11 @@
 """Compares an SSP's claims with the auction log, auction by auction (contract 11).
 
 A claim agrees if the auction log has the bid and a counted notice of its kind, on the same UTC day
-and at the same price. Everything else is a dispute, with one of the causes below; a claim may be
-disputed for two causes. Contract 5 decides what counts: a notice belongs to the day of its bid or,
-if that day was closed (the log's verdict is then `late`), to the day of its row in the log.
+and at the same price: a CPM is compared with our CPM, and a price per impression with our cost of
+it, of which `qty.multiplier` is a part (contract 3). Everything else is a dispute, with one of the
+causes below; a claim may be disputed for two causes. Contract 5 decides what counts: a notice
+belongs to the day of its bid or, if that day was closed (the log's verdict is then `late`), to the
+day of its row in the log.
 
 If only a range of days is compared, lines of the adjacent days are also read, since they may claim
 what our log counts within the range. A line without an impression claims any counted impression
@@ -98,7 +100,8 @@ class Terms(NamedTuple):
 class Dispute(NamedTuple):
     """A disputed auction; `line` is its line number in the SSP's log; None if it is missing there.
 
-    Prices are CPMs in micros of their currency.
+    Prices are CPMs in micros of their currency, or costs in nanos if the log has prices per
+    impression.
     """
 
     cause: str
@@ -210,12 +213,14 @@ class Comparison:
             self.first, self.last = self.first or first, self.last or last
         set_variables(database, {"first_seen": self.first, "last_seen": self.last})
         for kind, day, currency, number, price in database.execute(_THEIR_DAYS).fetchall():
-            totals = self.totals[kind, day]
-            totals.theirs += number
-            # Without a day, take the rate of the first day compared.
-            usd = terms.rate(currency, day or terms.first or _EPOCH)
-            if usd is not None:
-                totals.price_nanos += round(price * usd)
+            self.totals[kind, day].theirs += number
+            self._add_theirs(kind, day, currency, price)
+
+    def _add_theirs(self, kind: str, day: date | None, currency: str, price: int) -> None:
+        # Without a day, take the rate of the first day compared.
+        usd = self.terms.rate(currency, day or self.terms.first or _EPOCH)
+        if usd is not None:
+            self.totals[kind, day].price_nanos += round(price * usd)
 
     def _add_ours(self, database: Any, view: str) -> None:
         for kind, day, number, cost in database.execute(f"FROM {view}").fetchall():
@@ -262,6 +267,8 @@ class Comparison:
         claims.run(database, "compare.sql")
         for kind, day, number in database.execute("FROM agreed_days").fetchall():
             self.totals[kind, day].agreed += number
+        for row in database.execute("FROM multiplied_days").fetchall():
+            self._add_theirs(*row)
         self._add_ours(database, "other_days")
         found = database.execute("FROM disputes")
         left = [[gap.missing for gap in gaps] for gaps in (self.gaps, self.shortfalls)]

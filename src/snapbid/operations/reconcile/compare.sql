@@ -98,6 +98,22 @@ FROM assigned AS claim LEFT JOIN counted AS own USING (kind, auction, imp, nth)
 LEFT JOIN rates ON rates.currency = claim.currency AND rates.day = own.bid_day
 WHERE is_compared(claim.day) OR (own.id IS NOT NULL AND is_compared(own.day));
 
+-- What the CPMs of claims lack of what they claim, where our bid's impression counts several times.
+CREATE VIEW multiplied_days AS
+WITH several AS (
+    SELECT auction, imp, arg_max({'cost': cost, 'price': price}, time_ms) AS newest
+    FROM bids WHERE cost <> price GROUP BY auction, imp
+)
+SELECT
+    kind, claim.day, claim.currency,
+    sum(multiplied(
+        claim.price, coalesce(own.cost, newest.cost), coalesce(own.price, newest.price)
+    ) - claim.price)::HUGEINT AS more
+FROM assigned AS claim JOIN several USING (auction, imp)
+LEFT JOIN counted AS own USING (kind, auction, imp, nth)
+WHERE is_inside AND NOT of_unknown_kind AND kind <> 'loss' AND claim.price IS NOT NULL
+GROUP BY ALL;
+
 -- Bids or notices that count on the days of their log, but are missing from it.
 CREATE TABLE unclaimed AS
 FROM counted ANTI JOIN assigned USING (kind, auction, imp) WHERE is_seen(day);

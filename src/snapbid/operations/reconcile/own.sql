@@ -1,11 +1,21 @@
 -- Makes tables of the auction log's `rows`: bids of the SSP's `family` of descriptors on their days,
 -- notices of the `kinds` compared, gaps, and what counts. Variables: `first_seen` and `last_seen`, the days
--- of the SSP's log, null if unbounded.
+-- of the SSP's log, null if unbounded, and `per_impression`, whether its prices are of one impression.
 
+-- An amount times the multiplier of an impression: its cost over its price.
+CREATE MACRO multiplied(amount, cost, price) AS if(
+    cost = price, amount,
+    (sign(amount) * ((2 * abs(amount)::HUGEINT * cost + price) // (2 * price)))::HUGEINT
+);
+CREATE MACRO comparable(amount, cost, price) AS
+    if(getvariable('per_impression'), multiplied(amount, cost, price), amount);
+
+-- `price` and `sent` are CPMs, or what a thousand such impressions cost if prices are of one.
 CREATE TABLE bids AS
 SELECT
     row_number() OVER () AS id, auction_id AS auction, imp_id AS imp, epoch_ms(time) AS time_ms,
-    price_micros AS price, cost_nanos AS cost, sent_micros AS sent, currency, test, rows.ssp
+    comparable(price_micros, cost_nanos, price_micros) AS price, cost_nanos AS cost,
+    comparable(sent_micros, cost_nanos, price_micros) AS sent, currency, test, rows.ssp
 FROM rows SEMI JOIN family ON rows.descriptor = family.descriptor
     AND day_of(epoch_ms(time)) BETWEEN family.first_day AND family.last_day
 WHERE kind = 'bid';
