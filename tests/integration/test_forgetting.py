@@ -120,8 +120,8 @@ async def test_an_id_is_forgotten_in_any_spelling(bench: Bench, stored: str) -> 
     letters = [events.DeadLetter("dead", "casino", None, "poison", payload)]
     await events.dead_letter(bench.connection, letters)
     await bench.connection.execute(
-        "insert into event_conflicts (event_id, product, context, digest) values"
-        " ('other', 'casino', $1, 'd')", json.dumps({"device_id": stored}),
+        "insert into event_conflicts (event_id, product, client_user_id, context, digest) values"
+        " ('other', 'casino', 'z', $1, 'd')", json.dumps({"device_id": stored}),
     )  # fmt: skip
     done = await forget(bench, DEVICE, consents=True)
     assert [done.removed[each] for each in ("events", "event_conflicts", "event_dead_letters")] == [
@@ -161,6 +161,31 @@ async def test_dead_letters_of_others_stay(bench: Bench) -> None:
     assert (await forget(bench, "1001", products=["shop"])).removed["event_dead_letters"] == 1
     assert (await forget(bench, "1001", products=["casino"])).removed["event_dead_letters"] == 1
     assert len(await bench.rows("select from event_dead_letters")) == 4
+
+
+async def test_conflicts_belong_to_their_senders(bench: Bench) -> None:
+    """Also where the stored event is another's, and where nothing else is known of the sender."""
+    sent = [event("deposit", user, payment_method=user, **MONEY) for user in ("first", "u", "v")]
+    sent.append(event("deposit", "w", payment_method="w", **MONEY))
+    sent[-1]["identity"]["anonymous_id"] = "a"
+    await carry(bench, CASINO, *sent)
+    kept_of = "select context ->> 'payment_method' from event_conflicts order by 1"
+    assert await bench.rows(kept_of) == [("u",), ("v",), ("w",)]
+    done = await forget(bench, "u", "a")
+    assert (done.removed["event_conflicts"], done.places) == (2, ["product casino"])
+    assert await bench.rows(kept_of) == [("v",)]
+    assert await kept(bench) == [("casino", "first")]
+
+
+async def test_conflicts_of_unknown_senders_are_removed(bench: Bench) -> None:
+    """Version 0.1.0 stored none: any of them may be the person's."""
+    await bench.connection.execute(
+        "insert into event_conflicts (event_id, product, context, digest) values"
+        " ('earlier', 'casino', '{\"payment_method\": \"visa\"}', 'd'),"
+        " ('empty', 'casino', '{}', 'e')"
+    )
+    assert (await forget(bench, "u")).removed["event_conflicts"] == 1
+    assert await bench.rows("select event_id from event_conflicts") == [("empty",)]
 
 
 # -- where ----------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def _is_address(id: str) -> bool:
 # -- where ids are ---------------------------------------------------------------------------------
 
 
-def ids_of(row: EventRow | persons.Mention) -> Iterator[Id]:
+def ids_of(row: EventRow | persons.Mention | persons.Conflict) -> Iterator[Id]:
     """Yield the ids in an event that may identify a person."""
     for identifies, id in (
         ("user", row.client_user_id), ("user", row.anonymous_id), ("person", row.click_id),
@@ -221,14 +221,14 @@ async def _resolve(
     key: PersonKey,
     ids: Sequence[str],
     every: Sequence[Place],
-    matches: Sequence[Match],
+    names: Collection[str],
 ) -> dict[str, list[Place]]:
     """Return the places where each id identifies a user, as far as the warehouse knows.
 
     For an unknown id, these are the product, if there is only one, and the SSP, if there is only
-    one. Raises ForgetError for ids known in several places.
+    one. Raises ForgetError for ids known in several places. `names`: those in stored events and
+    conflicts, as named by `event_name`.
     """
-    names = frozenset[str]().union(*(match.names for match in matches))
     found, wrong = {}, []
     for id in ids:
         hashes = {place: place.hashes(key, spellings([id])) for place in every}
@@ -273,10 +273,15 @@ async def forget(
     await persons.hold_events(connection)
     possible = _event_names(dict.fromkeys(asked.ids, every))
     matches = await _matches(connection, asked.ids, possible)
+    conflicts = await persons.fetch_conflicts(connection, *_sought(asked.ids))
+    seen = frozenset[str]().union(
+        *(match.names for match in matches),
+        *(_names(each.product, ids_of(each), possible) for each in conflicts),
+    )
     where = (
         dict.fromkeys(asked.ids, named)
         if named or asked.everywhere
-        else await _resolve(connection, key, asked.ids, every, matches)
+        else await _resolve(connection, key, asked.ids, every, seen)
     )
     wanted = _event_names(where)
     matches = [match for match in matches if match.names & wanted]
@@ -289,7 +294,12 @@ async def forget(
     await persons.suppress(
         connection, {hash_of(secret, name) for name in wanted.union(in_caps)}, members
     )
-    removed = await _erase(connection, asked.ids, wanted, matches, users)
+    digests = [
+        each.digest
+        for each in conflicts
+        if not each.has_sender or _names(each.product, ids_of(each), wanted)
+    ]
+    removed = await _erase(connection, asked.ids, wanted, matches, digests, users)
     removed["persons"] = await audiences.erase(connection, users, members)
     places = sorted({str(place) for each in where.values() for place in each})
     return Forgotten(removed, places, len(others), excluded, in_caps)
@@ -351,17 +361,12 @@ async def _erase(
     ids: Sequence[str],
     wanted: Collection[str],
     matches: Iterable[Match],
+    conflicts: Collection[bytes],
     users: Collection[int],
 ) -> dict[str, int]:
-    sought = _sought(ids)
-    conflicts = [
-        each.digest
-        for each in await persons.fetch_conflicts(connection, *sought)
-        if _names(each.product, ids_in(msgspec.json.decode(each.context)), wanted)
-    ]
     letters = [
         each.number
-        for each in await persons.fetch_letters(connection, *sought)
+        for each in await persons.fetch_letters(connection, *_sought(ids))
         if _letter_names(each, wanted)
     ]
     events = {match.event_id: match.received_at for match in matches}

@@ -85,8 +85,10 @@ _STORED: Final = (
 # locked and read.
 _TIMES: Final = "select received_at from event_ids where event_id = any($1)"
 _CONFLICTS: Final = """
-insert into event_conflicts (event_id, product, received_at, context, digest)
-select i.event_id, i.product, i.received_at, i.context::jsonb, i.digest
+insert into event_conflicts (
+    event_id, product, received_at, client_user_id, anonymous_id, click_id, context, digest)
+select i.event_id, i.product, i.received_at, i.client_user_id, i.anonymous_id, i.click_id,
+    i.context::jsonb, i.digest
 from unnest(
     $1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[],
     $7::text[], $8::text[], $9::bytea[]

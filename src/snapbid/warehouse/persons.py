@@ -23,16 +23,18 @@ _MENTIONS: Final = r"""
         '"' || i.id || '"') > 0))
 """
 _PLAIN: Final = {"quoted": "to_jsonb(i.id)::text"}
+_TEXTS: Final = (
+    "concat(to_jsonb(client_user_id), to_jsonb(anonymous_id), to_jsonb(click_id), context) as texts"
+)
 _EVENTS: Final = f"""
-select event_id, received_at, product, client_user_id, anonymous_id, click_id, context from (
-    select *, concat(
-        to_jsonb(client_user_id), to_jsonb(anonymous_id), to_jsonb(click_id), context) as texts
-    from events
-) as e where {_MENTIONS.format(text="texts", **_PLAIN)}
+select event_id, received_at, product, client_user_id, anonymous_id, click_id, context
+from (select *, {_TEXTS} from events) as e where {_MENTIONS.format(text="texts", **_PLAIN)}
 """
 _CONFLICTS: Final = f"""
-select event_id, digest, product, context from event_conflicts
-where {_MENTIONS.format(text="context::text", **_PLAIN)}
+select event_id, digest, product, client_user_id, anonymous_id, click_id, context
+from (select *, {_TEXTS} from event_conflicts) as c
+where {_MENTIONS.format(text="texts", **_PLAIN)}
+    or (client_user_id is null and anonymous_id is null and context <> '{{}}')
 """
 _LETTERS: Final = f"""
 select number, event_id, product, payload from event_dead_letters
@@ -61,12 +63,20 @@ class Mention(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A conflicting payload that mentions an id."""
+    """A conflicting payload that mentions an id, or whose sender is unknown."""
 
     event_id: str
     digest: bytes
     product: str
-    context: str
+    client_user_id: str | None
+    anonymous_id: str | None
+    click_id: str | None
+    context: str  # JSON
+
+    @property
+    def has_sender(self) -> bool:
+        """Whether its sender was stored, as version 0.1.0 did not."""
+        return self.client_user_id is not None or self.anonymous_id is not None
 
 
 class Letter(NamedTuple):
@@ -142,7 +152,10 @@ async def fetch_mentions(
 async def fetch_conflicts(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> list[Conflict]:
-    """Fetch the conflicting payloads that may mention an id, as `fetch_mentions` does."""
+    """Fetch the conflicting payloads that may mention an id, as `fetch_mentions` does.
+
+    Those whose sender is unknown are included.
+    """
     return [Conflict(*row) for row in await connection.fetch(_CONFLICTS, ids, folded)]
 
 
