@@ -213,7 +213,7 @@ class Examination:
             rule, stored = self._judge_unknown(parent, path, key, value)
             if rule is not None:
                 self._violate_unknown(path, rule)
-            elif not isinstance(value, dict | list) or self._is_impersonal(path, value):
+            elif not isinstance(value, dict | list) or self._is_impersonal(parent, path, value):
                 to[key] = stored
 
     def _judge_unknown(self, parent: str, path: str, key: str, value: Any) -> values.Verdict:
@@ -234,9 +234,10 @@ class Examination:
         stored = _normalise(value)
         return ("out_of_range", None) if stored is _INFINITE else (None, stored)
 
-    def _is_impersonal(self, path: str, value: Any) -> bool:
+    def _is_impersonal(self, parent: str, path: str, value: Any) -> bool:
         """Return whether nested content has no personal data; add a violation for each finding."""
-        inside = list(islice(personal.paths(value), self._left_to_violate))
+        found = personal.paths(value, private=parent == _PRIVACY)
+        inside = list(islice(found, self._left_to_violate))
         for inner in inside:
             self._violate_unknown(path + _shown(inner), "plaintext_pii")
         return not inside

@@ -1,8 +1,9 @@
 """Detection of personal data in plain text, forbidden anywhere in a context (contract 7).
 
-It is recognised by its key, in any spelling that partners use (`phoneNumber`, `email_address`,
-`user.e-mail`), or by a value or key that is an email address. Flags under such a key (consent to a
-channel, `email: true`) reveal nothing about a person, so they are accepted.
+It is recognised by its key, in any spelling that partners use (`phoneNumber`, `email_addresses`,
+`user.e-mail`), by a value or key that is an email address, or by a value in `context.privacy` that
+is an international phone number. Flags under such a key (consent to a channel, `email: true`)
+reveal nothing about a person, so they are accepted.
 
 Also finds the ids that identify a person in an event, so that the person can be forgotten.
 """
@@ -27,11 +28,11 @@ _SPELLINGS: Final = re.compile(
     "(user|customer|client|player|member|account|contact|billing|primary|personal|home|work)?"
     "("
     "e?mailaddress|email(id)?"
-    f"|(mobile|cell|tele)?phone{_NUMBER}|(mobile|cell|contact|tel)(number|no|nr)|msisdn|tel"
+    f"|(mobile|cell|tele)?phone{_NUMBER}|(mobile|cell|contact|tel)(number|no|nr)|mobiles|msisdn|tel"
     "|(first|last|full|given|family|sur)name|(first|last)andlastname"
-    "|dateofbirth|birth(date|day)|dob"
+    "|dates?ofbirth|birth(date|day)|dob"
     f"|passport{_NUMBER}|ssn|socialsecurity(number|no)|national(id|identity){_NUMBER}"
-    ")"
+    ")(e?s)?"
 )
 _IDENTIFIES: Final = {
     field.path: field.identifies for event in EVENTS.values() for field in event.context_fields()
@@ -115,11 +116,13 @@ def _has_email(key: str, value: Any) -> bool:
     return is_email(key) or (isinstance(value, str) and is_email(value))
 
 
-def paths(value: Any, *, says_nothing: bool = False) -> Iterator[tuple[str | int, ...]]:
+def paths(
+    value: Any, *, private: bool, says_nothing: bool = False
+) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths (keys and indices) to personal data in an unknown field's value.
 
-    `says_nothing`: the value contains no text or number, so only keys that are email addresses
-    count.
+    `private`: the field is in `context.privacy`, where phone numbers count. `says_nothing`: the
+    value contains no text or number, so only keys that are email addresses count.
     """
     members: Iterator[tuple[str | int, Any]]
     if isinstance(value, dict):
@@ -131,10 +134,14 @@ def paths(value: Any, *, says_nothing: bool = False) -> Iterator[tuple[str | int
     for key, member in members:
         name = key if isinstance(key, str) else ""
         is_named = not says_nothing and is_key(name)
-        if _has_email(name, member) or (is_named and _says_something(member)):
+        if (
+            _has_email(name, member)
+            or (is_named and _says_something(member))
+            or (private and is_international_phone(member))
+        ):
             yield (key,)
             continue
-        for path in paths(member, says_nothing=says_nothing or is_named):
+        for path in paths(member, private=private, says_nothing=says_nothing or is_named):
             yield (key, *path)
 
 
