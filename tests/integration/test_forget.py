@@ -102,6 +102,7 @@ def test_a_person_is_forgotten(system: System) -> None:
         "caps": 2, "open_bids": 2,
     }  # fmt: skip
     dry = forget("--dry-run")
+    assert (dry["ids"], dry["hashed"]) == (3, 0)
     assert (dry["removed"], dry["dryRun"], dry["suppressed"]) == (removed, True, False)
     assert system.named_bids() == 3
     assert len(system.rows("select from events where context = '{}'")) == 0

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,36 @@ async def test_an_id_is_forgotten_in_any_spelling(bench: Bench, stored: str) -> 
         await carry(bench, CASINO, event("login", f"later-{number}", device_id=spelt))
     assert await kept(bench) == [("casino", f"x{stored.strip()}")]
     assert f"ifa {DEVICE.replace('-', '')}" in done.caps
+
+
+@pytest.mark.parametrize(
+    ("id", "plain"),
+    [
+        ("ann@example.com", "ann@example.com"),
+        ("ANN@Example.com", "ann@example.com"),
+        ("mailto:ann@example.com?subject=x", "ann@example.com"),
+        ("+442079460000", "+442079460000"),
+        (" +44 (20) 7946-0000", "+442079460000"),
+    ],
+)
+async def test_addresses_and_numbers_are_hashed(bench: Bench, id: str, plain: str) -> None:
+    hashed = sha256(plain.encode()).hexdigest()
+    await carry(
+        bench, CASINO,
+        event("login", "u", privacy={"email_hash": hashed.upper()}),
+        event("login", "v", privacy={"email_hash": sha256(b"+1").hexdigest()}),
+    )  # fmt: skip
+    done = await forget(bench, id)
+    assert (done.removed["events"], done.hashed) == (1, 1)
+    await carry(bench, SHOP, event("phone_verified", "w", phone_hash=hashed))
+    assert await kept(bench) == [("casino", "v")]
+
+
+async def test_an_address_may_be_a_user_id(bench: Bench) -> None:
+    await carry(bench, CASINO, event("login", "Ann@example.com"), event("login", "4711"))
+    assert (await forget(bench, "Ann@example.com")).removed["events"] == 1
+    assert (await forget(bench, "4711", "ann")).hashed == 0
+    assert await kept(bench) == []
 
 
 async def test_no_dead_letter_is_kept_of_the_forgotten(bench: Bench) -> None:

@@ -27,8 +27,8 @@ TAKEN_UP_S = 3.0  # for all workers to learn the suppressed ids
     ],
 )
 @click.option("--id", "ids", multiple=True, required=True, metavar="ID",
-              help="A user, device or click id, a hashed email address or phone number, or an eid "
-              "as `SOURCE ID`; repeatable.")  # fmt: skip
+              help="A user, device or click id, an email address or phone number (+…), plain or as "
+              "its SHA-256, or an eid as `SOURCE ID`; repeatable.")  # fmt: skip
 @click.option("--product", "products", multiple=True, metavar="PRODUCT",
               help="A product that has these ids as user ids; repeatable.")  # fmt: skip
 @click.option("--ssp", "ssps", multiple=True, metavar="SSP",
@@ -55,7 +55,8 @@ def forget(
 
     A user id identifies a person only within a product or at an SSP. Name these with --product and
     --ssp, unless the id is known in only one of them. Device ids, click ids and hashes are
-    forgotten everywhere.
+    forgotten everywhere. An email address or a phone number with its `+` is also forgotten as the
+    SHA-256 that events have of it; the receipt counts these as `hashed`.
     """
     import asyncio
     import secrets
@@ -117,7 +118,8 @@ def forget(
             " requests, but as user ids only with --product or --ssp",
             err=True,
         )
-    receipt |= {"ids": len(ids), "dryRun": dry_run, "suppressed": not dry_run}
+    receipt |= {"ids": len(ids), "hashed": done.hashed}
+    receipt |= {"dryRun": dry_run, "suppressed": not dry_run}
     receipt |= {"usersOf": done.places, "users": done.users, "exclusionsEnded": done.excluded}
     receipt["removed"] = done.removed
     console.print_object(receipt)

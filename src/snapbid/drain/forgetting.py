@@ -28,6 +28,7 @@ from snapbid.campaigns.suppression import (
     is_unique,
     spellings,
 )
+from snapbid.events import personal
 from snapbid.events.personal import ids_in
 from snapbid.queues import queue
 from snapbid.warehouse import audiences, persons, products, registry
@@ -67,6 +68,7 @@ class Forgotten(NamedTuple):
     users: int  # whose events have the ids
     excluded: int  # persons who had self-excluded or refused marketing
     caps: list[str]  # the ids as users in frequency caps
+    hashed: int  # addresses and phone numbers among the ids
 
 
 class Place(NamedTuple):
@@ -263,25 +265,28 @@ async def forget(
 ) -> Forgotten:
     """Remove all data of a person from the warehouse, and suppress the ids.
 
+    Email addresses and phone numbers are also forgotten as the hashes that events have of them.
     With `consents`, this may affect several users and end a self-exclusion. Requires a transaction;
     until that ends, others cannot store events. Raises ForgetError.
     """
     check(asked.ids)
+    hashes = {hashed for id in asked.ids if (hashed := personal.hash_of(id)) is not None}
+    ids = [*asked.ids, *sorted(hashes.difference(asked.ids))]
     secret = (await persons.fetch_suppression(connection)).key
     key, every = PersonKey(secret), await _places(connection)
     named = await _named(connection, asked, every)
     await persons.hold_events(connection)
-    possible = _event_names(dict.fromkeys(asked.ids, every))
-    matches = await _matches(connection, asked.ids, possible)
-    conflicts = await persons.fetch_conflicts(connection, *_sought(asked.ids))
+    possible = _event_names(dict.fromkeys(ids, every))
+    matches = await _matches(connection, ids, possible)
+    conflicts = await persons.fetch_conflicts(connection, *_sought(ids))
     seen = frozenset[str]().union(
         *(match.names for match in matches),
         *(_names(each.product, ids_of(each), possible) for each in conflicts),
     )
     where = (
-        dict.fromkeys(asked.ids, named)
+        dict.fromkeys(ids, named)
         if named or asked.everywhere
-        else await _resolve(connection, key, asked.ids, every, seen)
+        else await _resolve(connection, key, ids, every, seen)
     )
     wanted = _event_names(where)
     matches = [match for match in matches if match.names & wanted]
@@ -290,7 +295,7 @@ async def forget(
     excluded = await audiences.count_excluded(connection, users, members)
     others = {match.user for match in matches if match.user is not None}
     if not consents:
-        _require_consent(others, asked.ids, excluded)
+        _require_consent(others, ids, excluded)
     await persons.suppress(
         connection, {hash_of(secret, name) for name in wanted.union(in_caps)}, members
     )
@@ -299,10 +304,10 @@ async def forget(
         for each in conflicts
         if not each.has_sender or _names(each.product, ids_of(each), wanted)
     ]
-    removed = await _erase(connection, asked.ids, wanted, matches, digests, users)
+    removed = await _erase(connection, ids, wanted, matches, digests, users)
     removed["persons"] = await audiences.erase(connection, users, members)
     places = sorted({str(place) for each in where.values() for place in each})
-    return Forgotten(removed, places, len(others), excluded, in_caps)
+    return Forgotten(removed, places, len(others), excluded, in_caps, len(hashes))
 
 
 def _event_names(where: Mapping[str, Iterable[Place]]) -> set[str]:

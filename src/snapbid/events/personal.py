@@ -11,6 +11,7 @@ Also finds the ids that identify a person in an event, so that the person can be
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Final
 
 from snapbid.campaigns.suppression import Identifies
@@ -40,7 +41,8 @@ _IDENTIFIES: Final = {
 _LONGEST: Final = 64  # characters; longer keys are not checked
 _SEPARATORS: Final = re.compile(r"[^a-z0-9]")
 _EMAIL: Final = re.compile(
-    r"(?:mailto:|[^<>@]{0,100}<)?[^@\s<>,;:/\\]{1,64}@(?P<domain>[^@\s<>,;:/\\?]{4,253})>?(?:\?.*)?",
+    r"(?:mailto:|[^<>@]{0,100}<)?"
+    r"(?P<address>[^@\s<>,;:/\\]{1,64}@(?P<domain>[^@\s<>,;:/\\?]{4,253}))>?(?:\?.*)?",
     re.IGNORECASE | re.DOTALL,
 )
 _DOMAIN: Final = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}\.?")
@@ -64,20 +66,36 @@ def _is_short_key(key: str) -> bool:
 
 def is_email(text: str) -> bool:
     """Return whether the whole text is an email address, possibly with a name or `mailto:`."""
+    return _address(text) is not None
+
+
+def _address(text: str) -> str | None:
+    """Return the email address that the whole text is, in lower case; None if it is none."""
     if "@" not in text or len(text) > 1024:
-        return False
+        return None
     found = _EMAIL.fullmatch(text.strip())
     if found is None:
-        return False
+        return None
     domain = found["domain"].lower()
     if _VERSION.fullmatch(domain) or _PICTURE.fullmatch(domain):
-        return False
-    return _DOMAIN.fullmatch(domain) is not None
+        return None
+    return found["address"].lower() if _DOMAIN.fullmatch(domain) else None
 
 
 def is_international_phone(value: Any) -> bool:
     """Return whether a value is a phone number that begins with a plus sign, and nothing else."""
     return isinstance(value, str) and _INTERNATIONAL_PHONE.fullmatch(value[:_LONGEST]) is not None
+
+
+def hash_of(text: str) -> str | None:
+    """Return the SHA-256 that partners send for an email address or international phone number.
+
+    None for any other text.
+    """
+    plain = _address(text)
+    if plain is None and is_international_phone(text):
+        plain = "+" + "".join(filter(str.isdigit, text))
+    return None if plain is None else sha256(plain.encode(errors="surrogatepass")).hexdigest()
 
 
 def is_unhashed(text: str) -> bool:
