@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.event_bench import Bench, accepted
-from support.sending import NOW, event
+from support.sending import NOW, cashed_out, event, offered
 
 from snapbid.campaigns.click_id import Click
 from snapbid.campaigns.persons import PersonKey
@@ -217,6 +217,19 @@ async def test_conflicts_of_unknown_senders_are_removed(bench: Bench) -> None:
     )
     assert (await forget(bench, "u")).removed["event_conflicts"] == 1
     assert await bench.rows("select event_id from event_conflicts") == [("empty",)]
+
+
+async def test_bonuses_of_the_forgotten_have_no_status(bench: Bench) -> None:
+    for user in ("u", "v", "w"):
+        theirs = [offered(f"bonus-{user}"), cashed_out(f"bonus-{user}", 50)]
+        for document in theirs:
+            document["identity"] = {"client_user_id": user}
+        await carry(bench, CASINO, *theirs)
+    await forget(bench, "u")
+    await forget(bench, "v")
+    assert await bench.rows("select bonus_id, state, cashed_out from bonus_status") == [
+        ("bonus-w", "cashed_out", 50)
+    ]
 
 
 # -- where ----------------------------------------------------------------------------------------
