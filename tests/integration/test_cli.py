@@ -211,8 +211,8 @@ def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -
     for style in ((), ("--json",), ("--csv",)):
         warned = cli("campaign", "performance", *style).stderr
         assert warned == (
-            "warning: 2 amounts without an exchange rate counted as 0 USD: add rates with `snapbid"
-            " rates import`\n"
+            "warning: 2 amounts counted as 0 USD: over a billion USD, or without an exchange rate"
+            " (add rates with `snapbid rates import`)\n"
         )
 
 

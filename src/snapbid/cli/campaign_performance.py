@@ -45,7 +45,7 @@ def campaign_performance(
 
     Registrations, first deposits, net deposits (less withdrawals) and gross revenue (stakes less
     winnings) come from events that count for a click; JSON and CSV have all the figures. Amounts in
-    a currency without an exchange rate are unvalued and count as 0.
+    a currency without an exchange rate, or over a billion USD, are unvalued and count as 0.
     """
     from snapbid.warehouse import conversions
 
@@ -78,8 +78,8 @@ def print_performance(rows: "Sequence[Performance]", narrow: Sequence[str] = ())
 def _warn_of_unvalued(rows: "Sequence[Performance]") -> None:
     if unvalued := sum(row.unvalued for row in rows):
         click.echo(
-            f"warning: {console.counted(unvalued, 'amount')} without an exchange rate counted as"
-            " 0 USD: add rates with `snapbid rates import`",
+            f"warning: {console.counted(unvalued, 'amount')} counted as 0 USD: over a billion USD,"
+            " or without an exchange rate (add rates with `snapbid rates import`)",
             err=True,
         )
 
