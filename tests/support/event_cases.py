@@ -64,7 +64,31 @@ def generate(event: Event) -> tuple[dict[str, Any], list[Case]]:
     """The envelope and the cases of one event."""
     fields = _fields(event)
     cases = [*_of_envelope(event), *_of_identity(event), *_of_context(event)]
-    return whole(event), cases + [case for field in fields for case in _of_field(event, field)]
+    cases += [case for field in fields for case in _of_field(event, field)]
+    envelope = whole(event)
+    if event.name == "bet":
+        cases = [_of_outcome(envelope, case) for case in [*cases, *_of_results(event)]]
+    return envelope, cases
+
+
+def _of_results(event: Event) -> Iterator[Case]:
+    result, amount = "context.bet_result", "context.bet_result_amount"
+    for stated in ("win", "loss"):
+        for net in (10, 0.5, 0, -0.0, -0.5, -10):
+            yield _case(event, f"a {stated} of {net}", [], set={result: stated, amount: net})
+
+
+def _of_outcome(envelope: dict[str, Any], case: Case) -> Case:
+    """A case of a bet, with the warning that its amount contradicts its result."""
+    if "violations" in case:
+        return case
+    context = apply(envelope, case)["context"]
+    result, amount = context["bet_result"], context["bet_result_amount"]
+    sign = {"win": 1, "loss": -1}[result]
+    if not isinstance(amount, int | float) or amount * sign >= 0:
+        return case
+    warning = _violation("bet", "context.bet_result_amount", "value_mismatch")
+    return case | {"warnings": [warning]}
 
 
 def _fields(event: Event) -> list[Field]:

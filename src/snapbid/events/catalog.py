@@ -159,6 +159,7 @@ def _payment(
     value: str | None = None,
     cost: str | None = None,
     free: str | None = None,
+    result: str | None = None,
 ) -> Event:
     return Event(
         name=name,
@@ -170,6 +171,7 @@ def _payment(
         value=value,
         cost=cost,
         free=free,
+        result=result,
     )
 
 
@@ -362,6 +364,7 @@ _GAMING_EVENTS: Final = (
         ip=Level.SUGGESTED,
         cost="bet_result_amount",
         free="is_free",
+        result="bet_result",
     ),
     _bonus(
         "bonus_offered",

@@ -159,6 +159,7 @@ class Examination:
         given: dict[str, Any] = value or {}
         self._fields(fields.context, given, self.context)
         self._required_with(event, given)
+        self._result(event)
         for leaf, group in fields.inner.items():
             self._inner_object(leaf, group, given.get(leaf))
         self._unknown_context("context", given, fields.context.keys, self.context)
@@ -180,6 +181,14 @@ class Examination:
             has_total = any(context.get(total) is not None for total in totals)
             if has_total and context.get(required) is None:
                 self._violate(f"context.{required}", "required_with")
+
+    def _result(self, event: Event) -> None:
+        """Warn of a win that is negative, and of a loss that is positive (document 3, `bet`)."""
+        if event.result is None or event.cost is None:
+            return
+        result, amount = self.context.get(event.result), self.context.get(event.cost, 0)
+        if (result == "win" and amount < 0) or (result == "loss" and amount > 0):
+            self.warnings.append((f"context.{event.cost}", "value_mismatch"))
 
     def _fields(self, group: FieldGroup, given: dict[str, Any], to: dict[str, Any]) -> None:
         for leaf, path, read, is_required, is_suggested, deprecated in group.fields:

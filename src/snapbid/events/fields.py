@@ -95,7 +95,8 @@ class Event(Struct, frozen=True, kw_only=True):
     App `lifecycle` events need only one of the two user ids. `key`: the context field that
     identifies the event for deduplication. `required_with` maps a field to the fields that require
     it. As a conversion, the event is worth the amount in the field `value`, or minus the amount in
-    the field `cost`; nothing if the field `free` is true.
+    the field `cost`; nothing if the field `free` is true. `result`: the field that says whether
+    `cost` is a `win` or a `loss`.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Event(Struct, frozen=True, kw_only=True):
     value: str | None = None
     cost: str | None = None
     free: str | None = None
+    result: str | None = None
 
     def identity_fields(self) -> tuple[Field, ...]:
         """Return the fields of `identity`, with this event's requirement levels."""

@@ -59,7 +59,7 @@ WARNINGS: Final[dict[str, str]] = {
     "out_of_order": "arrived before the event that it follows (stored events only)",
     "reference_missing": "refers to an event that has not arrived (stored events only)",
     "currency_mismatch": "differs from the event that it refers to (stored events only)",
-    "value_mismatch": "differs from the event that it refers to (stored events only)",
+    "value_mismatch": "contradicts another field, or the event that it refers to",
     "exceeds_max": "is above the maximum that was offered (stored events only)",
     "rate_missing": "has no exchange rate for that day",
     "click_invalid": "is not a click id of this service",
