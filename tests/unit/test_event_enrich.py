@@ -78,8 +78,9 @@ def test_absent_fields_are_null(places: geo.GeoDatabase) -> None:
 def test_place(places: geo.GeoDatabase) -> None:
     known = enriched(places, {"ip_address": "8.8.8.8"}).document["geo"]
     assert known == {"country": "US", "region": None, "city": None}
-    unknown = enriched(places, {"ip_address": "10.0.0.1"}).document["geo"]
-    assert unknown == {"country": None, "region": None, "city": None}
+    for unknown in ("10.0.0.1", "192.168.1.10"):
+        nowhere = enriched(places, {"ip_address": unknown}).document["geo"]
+        assert nowhere == {"country": None, "region": None, "city": None}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 from hashlib import sha256
-from ipaddress import ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from itertools import product
 from pathlib import Path
 
@@ -93,14 +93,53 @@ def shipped() -> GeoDatabase:
         ("::ffff:8.8.8.8", "USA"),
         ("::FFFF:808:808", "USA"),
         ("0:0:0:0:0:ffff:193.99.144.80", "DEU"),
-        ("10.0.0.1", None),
-        ("127.0.0.1", None),
-        ("::1", None),
-        ("fe80::1", None),
+        ("8.8.8.0", "USA"),  # truncated, as SSPs do where user data may not be used
+        ("2001:4860:4860::", "USA"),
     ],
 )
 def test_bundled_database(shipped: GeoDatabase, ip: str, country: str | None) -> None:
     assert shipped.country(ip) == country
+
+
+NOT_PUBLIC = (
+    "10.0.0.1",
+    "100.64.0.1",
+    "127.0.0.1",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.2.1",
+    "192.168.1.10",
+    "198.51.100.7",
+    "203.0.113.0",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::ffff:192.168.1.10",
+    "2001:2::1",
+    "2001:10::1",
+    "2001:db8::1",
+    "2001:DB8:FFFF::",
+    "fd00::1",
+    "fe80::1",
+)
+NEIGHBOURS = ("172.15.255.255", "172.32.0.0", "192.167.255.255", "192.169.0.0", "2001:db9::1")
+
+
+@pytest.mark.parametrize("ip", NOT_PUBLIC)
+def test_only_public_addresses_have_a_place(shipped: GeoDatabase, tmp_path: Path, ip: str) -> None:
+    sweden = {"country_code": "SE"}
+    everywhere = write_database(tmp_path / "own.mmdb", {"::/1": sweden, "8000::/1": sweden})
+    own = GeoDatabase(everywhere)
+    for database in (shipped, own):
+        assert (database.country(ip), database.place(ip)) == (None, None)
+    assert [own.country(each) for each in NEIGHBOURS] == ["SWE"] * len(NEIGHBOURS)
+
+
+@given(st.ip_addresses())
+def test_which_addresses_are_public(shipped: GeoDatabase, ip: IPv4Address | IPv6Address) -> None:
+    plain = (ip.ipv4_mapped if isinstance(ip, IPv6Address) else None) or ip
+    assert plain.is_global or shipped.country(str(ip)) is None
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,15 @@
 Three record layouts are supported: ip-location-db (`country_code`), GeoLite2 and DB-IP
 (`country.iso_code`), and a plain `country` code. The bundled database is described in
 `data/ATTRIBUTION.md`.
+
+An address that is not globally reachable is in no country, whatever a database says: private
+networks are everywhere, and the bundled database has the registries' own countries for some.
 """
 
 import socket
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
@@ -22,6 +27,15 @@ DEFAULT_PATH = Path(__file__).with_name("data") / "geo-whois-asn-country.mmdb"
 _IPV4_MAPPED = bytes(10) + b"\xff\xff"
 
 _FIRST_RECORDS = 10_000
+
+# Not globally reachable, by IANA's registries of special-purpose addresses (RFC 6890).
+_NOT_PUBLIC = (
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+    "192.0.0.0/24", "192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24",
+    "203.0.113.0/24", "240.0.0.0/4",
+    "::/127", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20",
+    "5f00::/16", "fc00::/7", "fe80::/10",
+)  # fmt: skip
 
 
 class GeoDatabaseError(ValueError):
@@ -53,22 +67,22 @@ class GeoDatabase:
         self._reader = self._open()
 
     def country(self, ip: str) -> str | None:
-        """Look up the alpha-3 country of an IPv4 or IPv6 address; None if it is unknown.
+        """Look up the alpha-3 country of an IPv4 or IPv6 address; None if unknown or not public.
 
         An IPv4-mapped IPv6 address is looked up as its IPv4 address.
         """
         try:
-            return self._lookup(_plain(ip))
+            return self._lookup(_public(ip))
         except (ValueError, maxminddb.InvalidDatabaseError):
             return None
 
     def place(self, ip: str) -> Place | None:
         """Look up the country, region and city of an address; region and city may be None.
 
-        None if the country is unknown or `ip` is not an address.
+        None if the country is unknown or `ip` is not a public address.
         """
         try:
-            record = self._reader.get(_plain(ip))
+            record = self._reader.get(_public(ip))
         except (ValueError, maxminddb.InvalidDatabaseError):
             return None
         country = _country_of(record)
@@ -121,21 +135,37 @@ class GeoDatabase:
                     yield f"{first:x}:{second:x}::1"
 
 
-def _plain(ip: str) -> str:
-    """Validate an address, and convert an IPv4-mapped one to IPv4.
+def _public(ip: str) -> str:
+    """Validate a public address, and convert an IPv4-mapped one to IPv4.
 
     Raises ValueError for anything else: the reader would take "1" for 0.0.0.1.
     """
+    is_ipv4 = ":" not in ip
     try:
-        if ":" not in ip:
-            socket.inet_pton(socket.AF_INET, ip)
-            return ip
-        packed = socket.inet_pton(socket.AF_INET6, ip)
+        packed = socket.inet_pton(socket.AF_INET if is_ipv4 else socket.AF_INET6, ip)
     except OSError:
         raise ValueError("not an IP address") from None
-    if packed.startswith(_IPV4_MAPPED):
-        return socket.inet_ntop(socket.AF_INET, packed[12:])
-    return ip
+    if is_ipv4:
+        packed = _IPV4_MAPPED + packed
+    if packed <= _LAST[bisect_right(_FIRST, packed) - 1]:
+        raise ValueError("not a public address")
+    if is_ipv4 or not packed.startswith(_IPV4_MAPPED):
+        return ip
+    return socket.inet_ntop(socket.AF_INET, packed[12:])
+
+
+def _packed(address: IPv4Address | IPv6Address) -> bytes:
+    """Return the 16 bytes of an address, of IPv4 as mapped into IPv6."""
+    return address.packed if address.version == 6 else _IPV4_MAPPED + address.packed
+
+
+# The first and the last address of each network, in order: no two overlap, and "::" is the first.
+_FIRST, _LAST = zip(
+    *sorted(
+        (_packed(network[0]), _packed(network[-1])) for network in map(ip_network, _NOT_PUBLIC)
+    ),
+    strict=True,
+)
 
 
 def _country_of(record: object) -> str | None:
