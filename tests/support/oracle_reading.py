@@ -195,17 +195,35 @@ def privacy_inputs(request: Document) -> dict[str, Any]:
     }
 
 
-def place(world: World, request: Document) -> tuple[str | None, Document]:
-    """Name the country (alpha-3) and give the one geo object that serves all geo values."""
+def place(world: World, request: Document) -> tuple[str | None, list[Document]]:
+    """Name the country (alpha-3) and give the geo objects that serve the geo values, best first.
+
+    Each value is of the object that named the country, or the device's if that one has none.
+    """
     device = part(request, "device")
-    for geo in (part(device, "geo"), part(request, "user", "geo")):
+    own = part(device, "geo")
+    for geo in (own, part(request, "user", "geo")):
         code = trimmed(geo.get("country"))
         if code is not None and (country := world.alpha3(code)) is not None:
-            return country, geo
+            return country, [geo, own]
     for address in (trimmed(device.get("ip")), trimmed(device.get("ipv6"))):
         if address is not None and (country := world.country_of_ip(address)) is not None:
-            return country, part(device, "geo")
-    return None, part(device, "geo")
+            return country, [own]
+    return None, [own]
+
+
+def first_text(geos: list[Document], name: str) -> str | None:
+    """Give a text of the first object that has it."""
+    return next((found for geo in geos if (found := trimmed(geo.get(name)))), None)
+
+
+def point_of(geos: list[Document]) -> tuple[float, float] | None:
+    """Give the coordinates of the first object that has both."""
+    for geo in geos:
+        lat, lon = within(geo.get("lat"), 90), within(geo.get("lon"), 180)
+        if lat is not None and lon is not None:
+            return lat, lon
+    return None
 
 
 def region_of(world: World, country: str | None, region: str | None) -> str | None:
@@ -222,7 +240,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     """Read everything of a request that does not belong to a single impression."""
     device, user = part(request, "device"), part(request, "user")
     site, app, dooh = (part(request, name) for name in ("site", "app", "dooh"))
-    country, geo = place(world, request)
+    country, geos = place(world, request)
     usable = world.may_use_user_data(**privacy_inputs(request), gvl_id=world.gvl_id)
     agent = text(device.get("ua"))
     system, browser = world.agent(agent) if agent else (None, None)
@@ -236,13 +254,13 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     tags = (somebody(device.get(name)) or "" for name in ("language", "langb"))
     spoken = next((tag for tag in tags if LANGUAGE.fullmatch(tag.strip())), None)
     folded = {name: trimmed(value) for name, value in (
-        ("city", geo.get("city")),
-        ("postal", geo.get("zip") if usable else None),
+        ("city", first_text(geos, "city")),
+        ("postal", first_text(geos, "zip") if usable else None),
         ("carrier", device.get("carrier")),
     )}  # fmt: skip
     single: dict[str, str | int | None] = {
         "country": country,
-        "region": region_of(world, country, trimmed(geo.get("region"))),
+        "region": region_of(world, country, first_text(geos, "region")),
         **{name: value.casefold() if value else None for name, value in folded.items()},
         "device_type": integer(device.get("devicetype")),
         "connection": integer(device.get("connectiontype")),
@@ -268,11 +286,10 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     is_limited = flag(device.get("lmt")) or flag(device.get("dnt"))
     values["audience"] = set() if is_limited else set().union(*(each for each, _ in known))
     values["product"] = set().union(*(each for _, each in known))
-    lat, lon = within(geo.get("lat"), 90), within(geo.get("lon"), 180)
     currencies = [code.upper() for code in entries(request.get("cur"))]
     return Facts(
         values=values,
-        point=(lat, lon) if usable and lat is not None and lon is not None else None,
+        point=point_of(geos) if usable else None,
         currency=currency_of(world, currencies),
         dsa=dsa_of(part(request, "regs")),
         **{name: ids(request.get(name)) for name in ID_LISTS},

@@ -362,10 +362,12 @@ cdef class RequestReading:
     cdef int push_first(self, sb_slice entry, str where) except -1
     cdef int push_other(self, sb_slice entry, str where) except -1
     cdef int read_auction(self, object id) except -1
-    cdef object read_place(self, object device, object user)
+    cdef object read_place(self, object own, object device, object user)
+    cdef int read_name(self, uint32_t dimension, object named, object own, int field) except -1
+    cdef bint locate(self, object geo) except -1
     cdef object country(self, object geo)
     cdef int read_region(self, str country, object code) except -1
-    cdef int read_user_data(self, object geo, object device, object user) except -1
+    cdef int read_user_data(self, object named, object own, object device, object user) except -1
     cdef int read_persons(self, object device, object user) except -1
     cdef int look_up_eids(self, object eids, list audiences, list products) except -1
     cdef int look_up(self, const char *kind, object scope, object id, list audiences,

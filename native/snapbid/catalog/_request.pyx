@@ -609,8 +609,9 @@ cdef class RequestReading:
             if self.canonical != self.ssp:
                 terms.text(SB_SSP, self.canonical, False)
             terms.end(SB_SSP)
-        geo = self.read_place(device, user)
-        self.read_user_data(geo, device, user)
+        own = reader.child(device, DEVICE_GEO, GEO)
+        named = self.read_place(own, device, user)
+        self.read_user_data(named, own, device, user)
         if device is not None:
             self.read_device(device)
         terms.begin(SB_INVENTORY)
@@ -822,18 +823,22 @@ cdef class RequestReading:
         self.asker.auction = sb_hash(0, raw, size)
         return 0
 
-    cdef object read_place(self, object device, object user):
-        """Read country, region and city; return the geo object they came from, or None."""
+    cdef object read_place(self, object own, object device, object user):
+        """Read country, region and city; return the user's geo object if it named the country.
+
+        Each geo value is read from the object that named the country. What it lacks is read from
+        `own`, the device's.
+        """
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef uint32_t used = self.interest.used
-        geo = reader.child(device, DEVICE_GEO, GEO)
-        country = self.country(geo)
+        named = None
+        country = self.country(own)
         if country is None:
-            named = reader.child(user, USER_GEO, GEO)
-            country = self.country(named)
+            geo = reader.child(user, USER_GEO, GEO)
+            country = self.country(geo)
             if country is not None:
-                geo = named
+                named = geo
             elif device is not None and used & (1u << SB_COUNTRY | 1u << SB_REGION):
                 country = self.lookups.country_of_address(
                     reader.get(device, DEVICE_IP), reader.get(device, DEVICE_IPV6))
@@ -843,14 +848,40 @@ cdef class RequestReading:
             terms.text(SB_COUNTRY, country, False)
         terms.end(SB_COUNTRY)
         terms.begin(SB_REGION)
-        if geo is not None and country is not None and used >> SB_REGION & 1:
-            self.read_region(country, reader.get(geo, GEO_REGION))
+        if country is not None and used >> SB_REGION & 1:
+            if named is not None:
+                self.read_region(country, reader.get(named, GEO_REGION))
+            if own is not None and terms.count == terms.begins[SB_REGION]:
+                self.read_region(country, reader.get(own, GEO_REGION))
         terms.end(SB_REGION)
         terms.begin(SB_CITY)
-        if geo is not None and used >> SB_CITY & 1:
-            terms.trimmed(SB_CITY, reader.get(geo, GEO_CITY), True)
+        if used >> SB_CITY & 1:
+            self.read_name(SB_CITY, named, own, GEO_CITY)
         terms.end(SB_CITY)
-        return geo
+        return named
+
+    cdef int read_name(self, uint32_t dimension, object named, object own, int field) except -1:
+        """Read a city or postal code; see `read_place`."""
+        cdef Terms terms = self.terms
+        if named is not None:
+            terms.trimmed(dimension, self.reader.get(named, field), True)
+        if own is not None and terms.count == terms.begins[dimension]:
+            terms.trimmed(dimension, self.reader.get(own, field), True)
+        return 0
+
+    cdef bint locate(self, object geo) except -1:
+        """Read a geo object's point; return whether it has one."""
+        cdef double lat, lon
+        if geo is None:
+            return False
+        at_lat, at_lon = self.reader.get(geo, GEO_LAT), self.reader.get(geo, GEO_LON)
+        if not PyFloat_CheckExact(at_lat) or not PyFloat_CheckExact(at_lon):
+            return False
+        lat, lon = PyFloat_AS_DOUBLE(at_lat), PyFloat_AS_DOUBLE(at_lon)
+        if not (-90 <= lat <= 90 and -180 <= lon <= 180):
+            return False
+        self.asker.lat, self.asker.lon = lat, lon
+        return True
 
     cdef object country(self, object geo):
         """Return the country (alpha-3) named by a geo object, or None."""
@@ -888,46 +919,38 @@ cdef class RequestReading:
             terms.text(SB_REGION, region, False)
         return 0
 
-    cdef int read_user_data(self, object geo, object device, object user) except -1:
+    cdef int read_user_data(self, object named, object own, object device, object user) except -1:
         """Read the fields whose use the request's privacy signals must permit (contract 3)."""
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
         cdef uint32_t used = self.interest.used
-        cdef double at_lat, at_lon
-        postal = data = lat = lon = None
+        cdef bint located = self.locate(named) or self.locate(own)
+        cdef bint has_postal = used >> SB_POSTAL & 1 and (
+            named is not None and reader.get(named, GEO_ZIP) is not None
+            or own is not None and reader.get(own, GEO_ZIP) is not None)
+        data = None
         terms.begin(SB_POSTAL)
         terms.end(SB_POSTAL)
         terms.begin(SB_SEGMENT)
         terms.end(SB_SEGMENT)
-        if geo is not None:
-            lat = reader.get(geo, GEO_LAT)
-            lon = reader.get(geo, GEO_LON)
-            if used >> SB_POSTAL & 1:
-                postal = reader.get(geo, GEO_ZIP)
         if user is not None and used >> SB_SEGMENT & 1:
             data = reader.get(user, USER_DATA)
         if used & PERSONAL and reader.book is not None:
             self.members = reader.book.current
-        if (lat is None and postal is None and data is None and not self.interest.has_caps
+        if (not located and not has_postal and data is None and not self.interest.has_caps
                 and self.members is None):
             return 0
         if not self.permits_user_data():
             return 0
+        self.asker.located = located
         if self.members is not None:
             self.read_persons(device, user)
         if self.interest.has_caps:
             self.user = self.lookups.person(self.request, self.canonical)
             self.asker.recognised = self.user is not None
-        if PyFloat_CheckExact(lat) and PyFloat_CheckExact(lon):
-            at_lat = PyFloat_AS_DOUBLE(lat)
-            at_lon = PyFloat_AS_DOUBLE(lon)
-            if -90 <= at_lat <= 90 and -180 <= at_lon <= 180:
-                self.asker.located = True
-                self.asker.lat = at_lat
-                self.asker.lon = at_lon
-        if postal is not None:
+        if has_postal:
             terms.begin(SB_POSTAL)
-            terms.trimmed(SB_POSTAL, postal, True)
+            self.read_name(SB_POSTAL, named, own, GEO_ZIP)
             terms.end(SB_POSTAL)
         terms.begin(SB_SEGMENT)
         for item in first(data, MAX_ENTRIES):
