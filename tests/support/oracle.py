@@ -5,6 +5,7 @@ What has tables of its own (countries, user agents, rates, consent strings) is p
 Of budgets, pacing and frequency caps it knows that a campaign with caps needs a recognised user.
 """
 
+import html
 import math
 import re
 import unicodedata
@@ -51,6 +52,9 @@ from support.oracle_values import (
 
 __all__ = ["Document", "Malformed", "Offer", "World", "micros", "offers", "refusal", "refusals"]
 
+TAG = re.compile("""<[a-z][^\\s/>]*((?:[^>"']|"[^"]*"|'[^']*')*)>""")
+ATTRIBUTE = re.compile("""([^\\s"'>/=]+)\\s*=\\s*("[^"]*"|'[^']*'|[^\\s>]+)""")
+SCRIPT_URL = re.compile("(?:java|vb)script:")
 EARTH_RADIUS_KM = 6371.0088
 EXACT_DIMENSIONS = (*("ssp", "bundle", "publisher", "segment", "audience", "deal", "placement"),)
 FOLDED_DIMENSIONS = ("city", "postal", "carrier")
@@ -273,7 +277,19 @@ def banner_type(creative: Document) -> int:
     if "type" in creative:
         return int(creative["type"])
     markup = creative["adm"].lower()
-    return 3 if "<script" in markup else 4 if "<iframe" in markup else 2
+    return 3 if runs(markup) else 4 if "<iframe" in markup else 2
+
+
+def runs(markup: str) -> bool:
+    """Tell if markup has a script: an element, an attribute `on…`, or a URL that is one."""
+    if "<script" in markup:
+        return True
+    for tag in TAG.findall(re.sub("<!--.*?-->", "", markup, flags=re.DOTALL)):
+        for name, written in ATTRIBUTE.findall(tag):
+            value = re.sub("[\t\r\n]", "", html.unescape(written.strip("\"'"))).strip()
+            if value and (name.startswith("on") or SCRIPT_URL.match(value)):
+                return True
+    return False
 
 
 def sizes(banner: Document) -> set[tuple[int | None, int | None]]:

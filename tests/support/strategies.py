@@ -171,7 +171,9 @@ def creative_of(choices: Choices, name: str) -> Document:
     if media == "banner":
         creative["w"], creative["h"] = choices.pick(pools.SIZES)
         if choices.chance(30):
-            creative["adm"] = choices.pick(("<SCRIPT src=x></script><iframe>", "a<iframe src=x>"))
+            creative["adm"] = choices.pick(
+                ("<SCRIPT src=x></script><iframe>", "a<iframe src=x>", "<p onclick=f()>")
+            )
         if choices.chance(20):
             creative["type"] = choices.pick(pools.BANNER_TYPES)
     if media != "native" and choices.chance(60 if media != "banner" else 25):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapbid.campaigns.markup import Language, macro_places, unprotected
+from snapbid.campaigns.markup import Language, has_script, macro_places, unprotected
 
 
 def places(text: str, language: Language = "HTML") -> list[str]:
@@ -75,3 +75,34 @@ def test_only_values_of_the_request_need_protection(
     text: str, language: Language, macros: list[str]
 ) -> None:
     assert [place.macro for place in unprotected(text, language)] == macros
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ("<script>f()</script>", True),
+        ("<p onclick='f()'>", True),
+        ("<p title='a'onclick=f()>", True),
+        ("<svg/onload=f()>", True),
+        ("<p\nONCLICK\n=\nf()>", True),
+        ("<a href='\x01\x20java\tscript:f()'>", True),
+        ("<a href='&#106;avascript:f()'>", True),
+        ("<a href='javascript&colon;f()'>", True),
+        ("<a href=VBScript:f()>", True),
+        ("<object data=javascript:f()>", True),
+        ("<meta http-equiv=refresh content='0; url=javascript:f()'>", True),
+        ("<![if !IE]><p onclick=f()><![endif]>", True),
+        ("<p onclick='f()' ", True),  # never closed
+        ("<p onclick onload=''>", False),
+        ("<!-- <p onclick=f()> -->", False),
+        ("<style>p { background: url(javascript:f()) } /* <p onclick=f()> */</style>", False),
+        ("<p title=' onclick=f()'>onclick=f() javascript:f()</p>", False),
+        ("<a href='https://shop.example/?u=javascript:f()&#38;onclick=f()'>", False),
+        (
+            "<object data=https://cdn.example/a.swf></object><embed src=https://cdn.example/a>",
+            False,
+        ),
+    ],
+)
+def test_scripts(text: str, has: bool) -> None:
+    assert has_script(text) is has

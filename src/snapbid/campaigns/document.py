@@ -23,7 +23,7 @@ from snapbid.campaigns.campaign import (
     FrequencyCap,
     Transparency,
 )
-from snapbid.campaigns.markup import Language
+from snapbid.campaigns.markup import Language, has_script
 from snapbid.campaigns.native_rules import NATIVE, name_in, read_response
 from snapbid.campaigns.rules import (
     Check,
@@ -193,8 +193,8 @@ def _creative(**fields: Any) -> Creative:
     creative = Creative(**fields)
     if creative.media == "banner":
         if creative.type is None:
-            markup = creative.adm.lower()
-            kind = JAVASCRIPT if "<script" in markup else IFRAME if "<iframe" in markup else XHTML
+            is_iframe = "<iframe" in creative.adm.lower()
+            kind = JAVASCRIPT if has_script(creative.adm) else IFRAME if is_iframe else XHTML
             force_setattr(creative, "type", kind)
     elif creative.media == "audio":
         vast_facts.fill(creative, creative.adm, "audio")

@@ -1,4 +1,4 @@
-"""Finds where macros are in markup, and which are unsafe there (contract 2, "Creative").
+"""Finds scripts in markup, where macros are, and which are unsafe there (contract 2, "Creative").
 
 The ids of an auction and an impression come from the sender of a request. Percent-encoding reduces
 them to `A-Z a-z 0-9 - . _ ~` and `%`, so they cannot end a text, an attribute or a URL parameter.
@@ -50,8 +50,14 @@ _URL: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:/|/|\?)\S*", re.IGNORECASE)
 _REFRESH: Final = re.compile(r"[^;,]*[;,]\s*url\s*=\s*['\"]?", re.IGNORECASE)
 _PARTS: Final = re.compile(r"[?&;#]")
 _CODE: Final[dict[str, Where]] = {"script": "script", "style": "style"}  # elements
+# A declaration in brackets that is not a CDATA section, which HTML does not have, ends at the first
+# `>`.
+_DECLARATION: Final = re.compile(r"<!\[")
+_DECLARATION_IN_XML: Final = re.compile(r"<!\[(?!CDATA\[)")
 _NAME: Final = re.compile(f"(?:[\\w-]*:)?(?:[a-z]|x{_OPEN}\\d+{_CLOSE})*")
 _NO_URLS: Final[dict[str, Where]] = {"style": "style", "srcdoc": "srcdoc"}  # attributes
+# Most markup has none of these. Parsing it to find scripts would take half as long as its import.
+_MAY_RUN: Final = re.compile(r"[\s/\"']on\w*\s*=|&(?:#|tab;|newline;|colon;)", re.IGNORECASE)
 
 # Closes whatever is open; otherwise the parser would search unclosed constructs again and again.
 END: Final = "-->]]>'>\"></script></style>"
@@ -90,6 +96,19 @@ def unprotected(text: str, language: Language) -> list[MacroPlace]:
         for place in macro_places(text, language)
         if place.where in UNPROTECTED and place.macro in FROM_REQUESTS
     ]
+
+
+def has_script(text: str) -> bool:
+    """Return whether HTML has a script, an event handler or a script URL."""
+    lower = text.lower()
+    if "<script" in lower:
+        return True
+    if "script:" not in lower.translate(_LEFT_OUT) and _MAY_RUN.search(text) is None:
+        return False
+    finder = _ScriptFinder(convert_charrefs=True)
+    finder.feed(_DECLARATION.sub("<!x", text) + END)
+    finder.close()
+    return finder.found
 
 
 def macro_places(text: str, language: Language) -> list[MacroPlace]:
@@ -137,11 +156,10 @@ class _Places:
         """Record the positions of the macros in a value, read as a URL if it looks like one."""
         if _OPEN not in value:
             return
-        url = value.translate(_LEFT_OUT).lstrip(_BEFORE_URL)
-        scheme = url[:11].lower()
-        if scheme.startswith(("javascript:", "vbscript:")):
+        url = _url_of(value, element, attribute)
+        if _is_script_url(url):
             self.put(url, "script URL", element, attribute)
-        elif scheme.startswith("data:"):
+        elif url[:5].lower() == "data:":
             self.put(url, "data URL", element, attribute)
         elif _URL.fullmatch(url.rstrip()) is None:
             self.put(url, "attribute" if attribute else "text", element, attribute)
@@ -158,6 +176,33 @@ class _Places:
                 )
 
 
+def _url_of(value: str, element: str | None, attribute: str | None) -> str:
+    """Return a value as browsers read it if it is a URL."""
+    if element == "meta" and attribute == "content" and (refresh := _REFRESH.match(value)):
+        value = value[refresh.end() :]
+    return value.translate(_LEFT_OUT).lstrip(_BEFORE_URL)
+
+
+def _is_script_url(url: str) -> bool:
+    return url[:11].lower().startswith(("javascript:", "vbscript:"))
+
+
+def _is_event_handler(attribute: str) -> bool:
+    return attribute.startswith("on")
+
+
+class _ScriptFinder(HTMLParser):
+    """Finds whether any attribute of HTML is a script."""
+
+    found = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if value is not None and value.strip():
+                is_url = name not in _NO_URLS and _is_script_url(_url_of(value, tag, name))
+                self.found |= is_url or _is_event_handler(name)
+
+
 class _MarkupReader(HTMLParser):
     """Finds marked macros by parsing markup as browsers do.
 
@@ -172,9 +217,8 @@ class _MarkupReader(HTMLParser):
         self._code: Where | None = None  # the kind of text, in a script or a style sheet
 
     def read(self, text: str) -> None:
-        # A declaration in brackets that is not a CDATA section ends at the first `>`.
-        text = re.sub(r"<!\[(?!CDATA\[)" if self._is_xml else r"<!\[", "<!x", text)
-        self.feed(text + END)
+        declaration = _DECLARATION_IN_XML if self._is_xml else _DECLARATION
+        self.feed(declaration.sub("<!x", text) + END)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -197,13 +241,11 @@ class _MarkupReader(HTMLParser):
             self._places.put(name, where, self._element if is_attribute else None)
 
     def _read_attribute(self, name: str, value: str) -> None:
-        where = "event handler" if name.startswith("on") else _NO_URLS.get(name)
+        where = "event handler" if _is_event_handler(name) else _NO_URLS.get(name)
         if where is not None:
             self._places.put(value, where, self._element, name)
-            return
-        if self._element == "meta" and name == "content":
-            value = value[refresh.end() :] if (refresh := _REFRESH.match(value)) else value
-        self._places.url_or_text(value, self._element, name)
+        else:
+            self._places.url_or_text(value, self._element, name)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)

@@ -12,7 +12,7 @@ import msgspec
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.document import parse_json
 
-RULES: Final = 18
+RULES: Final = 19
 """The version of the rules. Add 1 when a document is newly refused or admitted, when its meaning
 changes, or when forms stored earlier no longer decode to a correct `Campaign`. A new optional field
 needs no new version: earlier forms decode to its default."""
