@@ -60,7 +60,7 @@ _NO_URLS: Final[dict[str, Where]] = {"style": "style", "srcdoc": "srcdoc"}  # at
 _MAY_RUN: Final = re.compile(r"[\s/\"']on\w*\s*=|&(?:#|tab;|newline;|colon;)", re.IGNORECASE)
 
 # Closes whatever is open; otherwise the parser would search unclosed constructs again and again.
-END: Final = "-->]]>'>\"></script></style>"
+_END: Final = "-->]]>'>\"></script></style>"
 
 
 class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,9 +106,15 @@ def has_script(text: str) -> bool:
     if "script:" not in lower.translate(_LEFT_OUT) and _MAY_RUN.search(text) is None:
         return False
     finder = _ScriptFinder(convert_charrefs=True)
-    finder.feed(_DECLARATION.sub("<!x", text) + END)
-    finder.close()
+    parse(finder, text)
     return finder.found
+
+
+def parse(parser: HTMLParser, text: str, *, is_xml: bool = False) -> None:
+    """Have a parser read markup as browsers do, whatever it holds."""
+    declaration = _DECLARATION_IN_XML if is_xml else _DECLARATION
+    parser.feed(declaration.sub("<!x", text) + _END)
+    parser.close()
 
 
 def macro_places(text: str, language: Language) -> list[MacroPlace]:
@@ -217,9 +223,7 @@ class _MarkupReader(HTMLParser):
         self._code: Where | None = None  # the kind of text, in a script or a style sheet
 
     def read(self, text: str) -> None:
-        declaration = _DECLARATION_IN_XML if self._is_xml else _DECLARATION
-        self.feed(declaration.sub("<!x", text) + END)
-        self.close()
+        parse(self, text, is_xml=self._is_xml)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._code is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any, Final, Literal, TypeAlias
 
-from snapbid.campaigns.markup import END, Language
+from snapbid.campaigns.markup import Language, parse
 from snapbid.campaigns.native import NativeAd
 from snapbid.campaigns.native_rules import name_in
 from snapbid.campaigns.rules import Mistakes, Path, report, shown, warn
@@ -122,8 +122,7 @@ class _HttpReader(HTMLParser):
 
     def read(self, text: str) -> list[str]:
         """Return each place where the text loads a resource over HTTP, with its line."""
-        self.feed(text + END)
-        self.close()
+        parse(self, text)
         return self._found
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
