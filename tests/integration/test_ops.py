@@ -164,7 +164,10 @@ def buy_without_a_budget(served: Stack, environ: dict[str, str]) -> None:
         " (utc_today(), 'free', 'k', 'acme', 'deposit', 3, 1500000, 1)",
     )
     succeed(environ, "campaign", "pause", "free")  # a change of the catalog: read again at once
-    eventually(lambda: data(served)["unlimited"] != [], "the campaign on the page")
+    eventually(
+        lambda: [row["status"] for row in data(served)["unlimited"]] == ["paused"],
+        "the campaign on the page, as it is now",
+    )
     assert data(served)["unlimited"] == [
         {
             "campaign": "free",
