@@ -92,7 +92,10 @@ enum sb_creative_flag {
     SB_SECURE = 1,
     SB_LAST = 2, /* of its campaign */
     /* Of a video; neither of the first two if it is unknown. */
-    SB_LINEAR = 4, SB_OVERLAY = 8, SB_NOT_SKIPPABLE = 16
+    SB_LINEAR = 4, SB_OVERLAY = 8, SB_NOT_SKIPPABLE = 16,
+    /* Its media files differ by type: behind it is a rendition for each type, which is a creative
+       with the limited fields of these files. The last rendition has SB_LAST, too. */
+    SB_VARIED = 32, SB_RENDITION = 64
 };
 
 typedef struct {
@@ -110,6 +113,12 @@ typedef struct {
     uint8_t delivery; /* bits */
     uint16_t ads; /* of the markup; several are a pod */
 } sb_creative;
+
+/* The campaign's creative behind this one, which is not its last. */
+static inline const sb_creative *sb_next_creative(const sb_creative *one) {
+    do one++; while (one->flags & SB_RENDITION);
+    return one;
+}
 
 enum { SB_FAMILY = 8 }; /* in the flags, from this bit on: the taxonomy of the categories */
 

@@ -13,7 +13,7 @@ cdef extern from "layout.h" nogil:
     enum: SB_BANNER_ATTRIBUTE, SB_VIDEO_ATTRIBUTE, SB_AUDIO_ATTRIBUTE, SB_NATIVE_ATTRIBUTE
     enum: SB_BANNER_MIME, SB_VIDEO_MIME, SB_AUDIO_MIME, SB_VIDEO_PROTOCOL, SB_AUDIO_PROTOCOL, SB_CAMPAIGN_ID, SB_SPACES
     enum: SB_BANNER, SB_VIDEO, SB_AUDIO, SB_NATIVE
-    enum: SB_SECURE, SB_LAST, SB_LINEAR, SB_OVERLAY, SB_NOT_SKIPPABLE
+    enum: SB_SECURE, SB_LAST, SB_LINEAR, SB_OVERLAY, SB_NOT_SKIPPABLE, SB_VARIED, SB_RENDITION
     enum: SB_FAMILY, SB_TIMED, SB_CAPPED, SB_DEALS, SB_CIRCLES, SB_EXTRA
     enum: SB_DSA, SB_RENDERS, SB_LEAVES
     ctypedef struct sb_posting:
@@ -38,6 +38,7 @@ cdef extern from "layout.h" nogil:
         uint16_t mimes, other_attributes, other_protocols
         uint8_t media, flags, type, delivery
         uint16_t ads
+    const sb_creative *sb_next_creative(const sb_creative *one)
     ctypedef struct sb_campaign:
         int64_t price
         uint32_t seat, bundle, advertiser, lists, creatives

@@ -225,7 +225,7 @@ def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]
     """Apply what an impression asks of one creative, at the campaign's price."""
     if (campaign["id"], creative["id"]) in slot.suspended:
         yield "creative.suspended"
-    creative = oracle_vast.filled(creative)
+    said, creative = creative, oracle_vast.filled(creative)
     kind = creative["media"]
     media = slot.media.get(kind)
     if media is None:
@@ -235,7 +235,9 @@ def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]
         yield "creative.secure"
     if slot.languages and not speaks(slot.languages, creative.get("language")):
         yield "creative.language"
-    if not set(creative.get("apis", [])) <= integers(media.get("api")):
+    mimes, offered = media_types(media.get("mimes")), {*map(media_type, creative.get("mimes", []))}
+    played = oracle_vast.played(said, mimes & offered)
+    if not {*creative.get("apis", []), *played.get("apis", [])} <= integers(media.get("api")):
         yield "creative.api"
     blocked, own = numbers(media.get("battr")), attributes(creative)
     if blocked & own or (-1 in blocked and own):
@@ -244,7 +246,6 @@ def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]
         if not oracle_native.has(creative, media):
             yield "creative.native"
         return
-    mimes, offered = media_types(media.get("mimes")), {*map(media_type, creative.get("mimes", []))}
     if mimes and offered and not mimes & offered:
         yield "creative.mimes"
     if kind == "banner":
@@ -258,9 +259,9 @@ def misfits(slot: Slot, campaign: Document, creative: Document) -> Iterator[str]
         yield "creative.protocols"
     yield from misfits_in_time(media, creative)
     yield from misfits_in_ads(media, creative)
-    yield from misfits_in_media(media, creative)
+    yield from misfits_in_media(media, played)
     if kind == "video":
-        yield from misfits_in_player(media, creative)
+        yield from misfits_in_player(media, creative, played)
     if micros(campaign["cpm"]) >= slot.least:  # below, the floor refuses it
         yield from (f"creative.{name}" for name in unpaid(slot.timed[kind], campaign, creative))
 

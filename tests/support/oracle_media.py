@@ -30,8 +30,11 @@ def misfits_in_ads(media: Document, creative: Document) -> Iterator[str]:
         yield "creative.ads"
 
 
-def misfits_in_player(video: Document, creative: Document) -> Iterator[str]:
-    """Apply linearity, skipping, and the player's size: what is not said does not fit."""
+def misfits_in_player(video: Document, creative: Document, played: Document) -> Iterator[str]:
+    """Apply linearity, skipping, and the player's size: what is not said does not fit.
+
+    The sizes are those of the creative, which a bid has, and of the media files that are `played`.
+    """
     linearity = integer(video.get("linearity"), 1)
     mode = {True: 1, False: 2, None: None}[creative.get("linear")]
     if linearity is not None and mode != linearity:
@@ -41,7 +44,8 @@ def misfits_in_player(video: Document, creative: Document) -> Iterator[str]:
         yield "creative.skip"
     player = integer(video.get("w"), 1), integer(video.get("h"), 1)
     boxed = integer(video.get("boxingallowed")) != 0
-    if not boxed and not fills(player, (creative.get("w"), creative.get("h"))):
+    sizes = [(each.get("w"), each.get("h")) for each in (creative, played)]
+    if not boxed and not all(fills(player, size) for size in sizes):
         yield "creative.player"
 
 

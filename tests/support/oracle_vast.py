@@ -13,13 +13,16 @@ from support.oracle_values import Document
 PROTOCOLS: Final = {"2.0": (2, 5), "3.0": (3, 6), "4.0": (7, 8), "4.1": (11, 12), "4.2": (13, 14)}
 
 
-def filled(creative: Document) -> Document:
-    """The creative with what its VAST says, where it says nothing itself."""
+def filled(creative: Document, types: frozenset[str] = frozenset()) -> Document:
+    """The creative with what its VAST says, where it says nothing itself.
+
+    `types`: those of the media files that are looked at; without one, all are.
+    """
     media = creative["media"]
     markup = creative.get("native", {}).get("video", "") if media == "native" else creative["adm"]
     if media == "banner" or not markup.startswith("<VAST"):
         return creative
-    facts = dict(facts_of(markup))
+    facts = dict(facts_of(markup, types))
     if media == "native":
         facts = {name: facts.get(name) for name in ("protocols", "mimes", "duration")}
     if media == "audio":
@@ -39,9 +42,24 @@ def filled(creative: Document) -> Document:
     return said | stated
 
 
+def played(creative: Document, types: set[str]) -> Document:
+    """The creative with what its VAST says of the media files of some types.
+
+    What these need is beside what the creative says that it needs. Without files of these types all
+    are looked at.
+    """
+    said = filled(creative)
+    if creative["media"] in ("video", "audio") and creative["adm"].startswith("<VAST"):
+        facts = facts_of(creative["adm"], frozenset(types))
+        if types & {*facts.get("mimes", [])}:
+            said = filled(creative, frozenset(types))
+            return {**said, "apis": [*said.get("apis", []), *facts["apis"]]}
+    return said
+
+
 @functools.cache
-def facts_of(markup: str) -> Document:
-    """What the document says, by field of a creative."""
+def facts_of(markup: str, types: frozenset[str] = frozenset()) -> Document:
+    """What the document says, by field of a creative; of its media files, those of some types."""
     root = ElementTree.fromstring(markup)
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
@@ -56,13 +74,13 @@ def facts_of(markup: str) -> Document:
     hours, minutes, seconds = linear.findtext("Duration", "").split(":")
     said["duration"] = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
     files = linear.findall("MediaFiles/MediaFile")
-    said["mimes"] = [file.get("type", "").partition(";")[0].strip() for file in files]
+    files = [file for file in files if type_of(file) in types] or files
+    said["mimes"] = [*map(type_of, files)]
     said["delivery"] = [1 if file.get("delivery") == "streaming" else 2 for file in files]
     said["bitrate"] = max(numbers(files, "bitrate"), default=None)
-    areas = {int(file.get("width", 0)) * int(file.get("height", 0)): file for file in files[::-1]}
-    if areas and max(areas) > 0:
-        largest = areas[max(areas)]
-        said["w"], said["h"] = int(largest.get("width", 0)), int(largest.get("height", 0))
+    sizes = [(int(file.get("width", 0)), int(file.get("height", 0))) for file in files]
+    if any(map(all, sizes)):
+        said["w"], said["h"] = max(filter(all, sizes), key=largest)
     needs_vpaid = bool(files) and all(
         file.get("apiFramework") == "VPAID" or file.get("type") == "application/javascript"
         for file in files
@@ -78,7 +96,16 @@ def sizes_of(markup: str) -> list[tuple[int, int]]:
     """The sizes of the media files, the largest first."""
     files = [e for e in ElementTree.fromstring(markup).iter() if e.tag.endswith("MediaFile")]
     sizes = [(int(file.get("width", 0)), int(file.get("height", 0))) for file in files]
-    return sorted((s for s in sizes if all(s)), key=lambda size: -size[0] * size[1])
+    return sorted(filter(all, sizes), key=largest, reverse=True)
+
+
+def largest(size: tuple[int, int]) -> tuple[int, int]:
+    """Order sizes: by area, and at equal areas by width."""
+    return size[0] * size[1], size[0]
+
+
+def type_of(file: Any) -> str:
+    return str(file.get("type", "")).partition(";")[0].strip().lower()
 
 
 def numbers(files: list[Any], name: str) -> list[int]:

@@ -5,6 +5,7 @@ serves Hypothesis (`cases`) and fast seeded runs (`random_world`, `random_reques
 """
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -199,6 +200,8 @@ def creative_of(choices: Choices, name: str) -> Document:
             creative["adm"] = vast_of(choices, media)
             for name in SAID_BY_VAST:
                 creative.pop(name, None)
+            if choices.chance(25):
+                creative.update(stated_of(choices, creative["adm"]))
     return creative
 
 
@@ -230,6 +233,20 @@ def vast_of(choices: Choices, media: str) -> str:
         duration=f"00:{seconds // 60:02}:{seconds % 60:02}",
         skip="00:00:05" if version != "2.0" and choices.chance(30) else "",
     )
+
+
+def stated_of(choices: Choices, adm: str) -> Document:
+    """Choose what a creative says of the media files in its VAST, of which it says one thing."""
+    names = ("type", "bitrate", "delivery")
+    found = {name: re.findall(f' {name}="([^";]*)', adm) for name in names}
+    said: Document = {}
+    if found["type"] and choices.chance(50):
+        said["mimes"] = choices.some(sorted({*found["type"]}), 2)
+    elif found["bitrate"] and choices.chance(50):
+        said["bitrate"] = int(choices.pick(found["bitrate"]))
+    elif found["delivery"]:
+        said["delivery"] = [1 if choices.pick(found["delivery"]) == "streaming" else 2]
+    return said
 
 
 def media_of(choices: Choices, media: str, attributes: list[int]) -> Document:

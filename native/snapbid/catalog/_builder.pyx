@@ -788,6 +788,7 @@ cdef class Builder:
     cdef int put_creatives(self, Entry entry, tuple creatives, tuple circles) except -1:
         """Store the creatives, their lists, and the formats that they fit."""
         cdef sb_creative *one
+        cdef sb_creative *last = NULL
         cdef Numbers lists = self.lists
         cdef uint32_t media
         cdef uint64_t size
@@ -795,9 +796,11 @@ cdef class Builder:
         if not creatives:
             raise ValueError("a campaign must have at least one creative")
         entry.n_creatives = len(creatives)
+        for creative in creatives:
+            entry.n_creatives += len(creative.renditions)
         entry.creatives = one = <sb_creative *>block(
-            len(creatives) * sizeof(sb_creative) + len(circles) * sizeof(sb_circle))
-        entry.circles = <sb_circle *>(one + len(creatives))
+            entry.n_creatives * sizeof(sb_creative) + len(circles) * sizeof(sb_circle))
+        entry.circles = <sb_circle *>(one + entry.n_creatives)
         for creative in creatives:
             encoded = creative.id.encode()
             media = MEDIA[creative.media]
@@ -838,11 +841,32 @@ cdef class Builder:
                 one.protocols = creative.native.kinds
             size = (<uint64_t>one.w << 24 | one.h) if media == SB_BANNER else 0
             formats.append(<uint64_t>media << 56 | size)
-            one += 1
-        (one - 1).flags |= SB_LAST
+            last = one
+            one = self.put_renditions(one, media, creative.renditions)
+        last.flags |= SB_LAST
         entry.includes |= 1u << SB_FORMAT
         self.add_all(self.terms, SB_FORMAT, formats)
         return 0
+
+    cdef sb_creative *put_renditions(self, sb_creative *creative, uint32_t media,
+                                     tuple renditions) except NULL:
+        """Store the renditions behind their creative; return what is behind them."""
+        cdef sb_creative *one = creative
+        for each in renditions:
+            one += 1
+            one[0] = creative[0]
+            one.flags |= SB_RENDITION
+            one.bitrate = each.bitrate or 0
+            one.delivery = mask(each.delivery)
+            one.apis = mask(each.apis)
+            one.w = each.w or 0
+            one.h = each.h or 0
+            one.lists = self.lists.n
+            one.mimes = self.add_all(self.lists, MIME_SPACE[media], (each.mime,))
+        if renditions:
+            creative.flags |= SB_VARIED
+            one.flags |= SB_LAST
+        return one + 1
 
     cdef int put_circles(self, Entry entry, tuple circles) except -1:
         cdef sb_circle *one = entry.circles

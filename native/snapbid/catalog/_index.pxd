@@ -162,6 +162,7 @@ cdef class Rules:
     cdef bint is_blocked(self, const sb_creative *creative) noexcept
     cdef bint fits_size(self, const sb_creative *creative) noexcept
     cdef bint fits_stream(self, const sb_creative *creative, const Stream *stream) noexcept
+    cdef bint fits_renditions(self, const sb_creative *creative, const Stream *stream) noexcept
 
 
 # -- the resumable search of one layer -------------------------------------------------------------

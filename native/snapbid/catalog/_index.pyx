@@ -145,11 +145,12 @@ cdef class Layer:
             memset(self.suspended, 0, row)
             self.suspensions = set()
         while True:
-            if one[i].seed == sb_hash(one[i].media, <const char *>encoded, len(encoded)):
+            if one.seed == sb_hash(one.media, <const char *>encoded, len(encoded)):
                 self.suspended[rank >> 6] |= <uint64_t>1 << (rank & 63)
                 self.suspensions.add((rank, i, canonical))
-            if one[i].flags & SB_LAST:
+            if one.flags & SB_LAST:
                 return 0
+            one = sb_next_creative(one)
             i += 1
 
 
@@ -631,16 +632,16 @@ cdef class Rules:
         cdef int refusal = REFUSED_CREATIVE, deal = self.deal
         cdef uint32_t i = 0
         while True:
-            if (self.fits(creative + i) and self.is_paid(campaign, creative + i, NULL)
-                    and (creative[i].media != SB_NATIVE or self.fits_native(rank, i))):
+            if (self.fits(creative) and self.is_paid(campaign, creative, NULL)
+                    and (creative.media != SB_NATIVE or self.fits_native(rank, i))):
                 if timed:
-                    deal = self.best_deal(campaign, own_deals, n_deals, creative + i)
+                    deal = self.best_deal(campaign, own_deals, n_deals, creative)
                 if has_suspended and self.is_suspended(rank, i):
                     refusal = REFUSED_SUSPENDED if refusal == REFUSED_CREATIVE else refusal
                 elif timed and deal < 0:
                     refusal = NOT_REFUSED if refusal == NOT_REFUSED else REFUSED_DEAL
                 else:
-                    score = sb_score(self.asker.auction, creative[i].seed)
+                    score = sb_score(self.asker.auction, creative.seed)
                     if refusal != NOT_REFUSED or (
                             score > best if deal == self.deal
                             else self.comes_before(deal, self.deal)):
@@ -648,8 +649,9 @@ cdef class Rules:
                         best = score
                         self.creative = i
                         self.deal = deal
-            if creative[i].flags & SB_LAST:
+            if creative.flags & SB_LAST:
                 return refusal
+            creative = sb_next_creative(creative)
             i += 1
 
     cdef bint is_suspended(self, uint32_t rank, uint32_t creative) except -1:
@@ -756,12 +758,42 @@ cdef class Rules:
         if stream.exact and not sb_among(self.asked.durations + stream.first_duration,
                                          stream.n_durations, <uint32_t>creative.duration):
             return False
-        if stream.limits_media and not fits_media(creative, stream):
+        if creative.flags & SB_VARIED and stream.has_mimes:
+            if not self.fits_renditions(creative, stream):
+                return False
+        elif stream.limits_media and not fits_media(creative, stream):
             return False
         if creative.duration < 0:
             return stream.shortest == 0 and stream.longest == 0
         return (creative.duration >= stream.shortest
                 and (stream.longest == 0 or creative.duration <= stream.longest))
+
+    cdef bint fits_renditions(self, const sb_creative *creative, const Stream *stream) noexcept:
+        """Return whether the renditions of the wanted types fit together; all, if there are none.
+
+        So must the creative's own size, which the bid states.
+        """
+        cdef const sb_creative *one = creative
+        cdef sb_creative played = creative[0]
+        cdef uint64_t area, largest
+        cdef bint found = False
+        while one is creative or not one.flags & SB_LAST:
+            one += 1
+            if not sb_in(&self.wanted, self.layer.lists[one.lists]):
+                continue
+            if not found:
+                found = True
+                played = one[0]
+                continue
+            played.bitrate = max(played.bitrate, one.bitrate)
+            played.delivery |= one.delivery
+            # A player takes a file that needs no framework.
+            played.apis = played.apis | one.apis if played.apis and one.apis else 0
+            area, largest = <uint64_t>one.w * one.h, <uint64_t>played.w * played.h
+            if area > largest or area == largest and one.w > played.w:
+                played.w, played.h = one.w, one.h
+        return (not played.apis & ~self.asked.apis[creative.media]
+                and fits_player(creative.w, creative.h, stream) and fits_media(&played, stream))
 
 
 # -- the search of one layer -----------------------------------------------------------------------

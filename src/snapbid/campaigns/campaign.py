@@ -56,6 +56,20 @@ class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     transparency: tuple[Transparency, ...] = ()
 
 
+class Rendition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The media files of one type, in those fields of the creative that depend on them.
+
+    `apis` are the API frameworks that these files need, beside those that the creative needs.
+    """
+
+    mime: str
+    bitrate: int | None = None
+    delivery: tuple[int, ...] = ()
+    w: int | None = None
+    h: int | None = None
+    apis: tuple[int, ...] = ()
+
+
 class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     """One advertisement, with its markup in `adm` or, if it is native, in `native`.
 
@@ -63,7 +77,8 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     `ads` is the number of ads that play, if there are several (a pod), and `duration` their sum.
     `language` is a language tag in lower case. Three fields have codes from AdCOM's lists (OpenRTB
     2.6, 5.2 ff.): `apis` are the API frameworks that the creative needs, `type` is a banner's ad
-    type, and `delivery` are the delivery methods of video and audio.
+    type, and `delivery` are the delivery methods of video and audio. `renditions` are the media
+    files of each type, if they differ from each other.
     """
 
     id: str
@@ -86,6 +101,7 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     bitrate: int | None = None
     delivery: tuple[int, ...] = ()
     ads: int | None = None
+    renditions: tuple[Rendition, ...] = ()
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 A fact fills in a field that the creative leaves out. A stated field may be narrower than the facts
 (for example, list only one of the media files' types), but must not contradict them. With several
 media files, size and bitrate default to the largest; the creative may state those of another file.
+Since a request may exclude types of media files, these facts are also kept by type if types differ.
 The media of a wrapper are elsewhere, so little is known about them; a warning names the requests
 that the creative cannot serve as a result.
 """
@@ -12,13 +13,13 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
-from snapbid.campaigns.campaign import Creative
+from snapbid.campaigns.campaign import Creative, Rendition
 from snapbid.campaigns.native import NativeAd
 from snapbid.campaigns.rules import MAX_LIST, Mistakes, Path, report, shown, warn
 from snapbid.campaigns.value_rules import text_rule
-from snapbid.campaigns.vast import Vast, VastError, read
+from snapbid.campaigns.vast import MediaFile, Vast, VastError, read
 from snapbid.campaigns.vocabulary import media_type
 
 SKIP_BUTTON: Final = 16  # the creative attribute
@@ -60,9 +61,42 @@ def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
     if "w" in facts and isinstance(creative, Creative):
         sizes = _sizes(known(text).vast)
         facts["w"], facts["h"] = _largest(_agreeing(sizes, creative.w, creative.h))
-    for name, value in facts.items():
-        if getattr(creative, name) in _ABSENT and value is not None:
-            force_setattr(creative, name, value)
+    unstated = {name for name in facts if getattr(creative, name) in _ABSENT}
+    for name in unstated:
+        if facts[name] is not None:
+            force_setattr(creative, name, facts[name])
+    if isinstance(creative, Creative) and "mimes" in facts:
+        if not {"w", "h"} <= unstated:  # a side that is stated determines the other
+            unstated -= {"w", "h"}
+        force_setattr(creative, "renditions", _renditions(creative, known(text).vast, unstated))
+
+
+_BY_TYPE: Final = ("bitrate", "delivery", "w", "h")  # fields that depend on the type played
+
+
+def _renditions(creative: Creative, vast: Vast, unstated: set[str]) -> tuple[Rendition, ...]:
+    """Return the media files by type; empty if each type has what the whole creative has."""
+    by_type: dict[str, list[MediaFile]] = {mime: [] for mime in creative.mimes}
+    for file in vast.files:
+        by_type.get(media_type(file.mime), []).append(file)
+    stated = {name: getattr(creative, name) for name in _BY_TYPE if name not in unstated}
+    found = []
+    for mime, files in by_type.items():
+        needed = {file.api for file in files if file.api is not None}
+        apis = () if any(file.api is None for file in files) else tuple(sorted(needed))
+        facts = _facts(replace(vast, files=tuple(files)))
+        own = {name: facts[name] for name in _BY_TYPE if name in facts}
+        if files:
+            found.append(Rendition(mime, apis=apis, **own | stated))
+    return tuple(found) if any(_differs(each, creative) for each in found) else ()
+
+
+def _differs(own: Rendition, whole: Creative) -> bool:
+    return (
+        (own.bitrate, own.w, own.h) != (whole.bitrate, whole.w, whole.h)
+        or {*own.delivery} != {*whole.delivery}
+        or not {*own.apis} <= {*whole.apis}
+    )
 
 
 class Known(NamedTuple):
@@ -123,7 +157,7 @@ def _agreeing(sizes: list[_Size], w: int | None, h: int | None) -> list[_Size]:
 
 
 def _largest(sizes: list[_Size]) -> _Size | tuple[None, None]:
-    return max(sizes, key=lambda size: size[0] * size[1], default=(None, None))
+    return max(sizes, key=lambda size: (size[0] * size[1], size[0]), default=(None, None))
 
 
 # -- what is stated beside them -------------------------------------------------------------------

@@ -4,7 +4,7 @@ As in `campaign.py`, every verdict is the matcher's: it is given one creative an
 at a time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ from snapbid.operations.explain.carried import asked
 from snapbid.operations.explain.codes import BELOW_DEAL_FLOOR, CREATIVE, RuleCheck, filtered
 from snapbid.operations.explain.search import Situation, ask, deals_of
 
+MIMES: Final = "mimes"
 ANY_PRICE: Final = 10**9  # micro-USD; even without a floor a price may round down to nothing
 _replace = msgspec.structs.replace
 SUSPENDED: Final = "suspended"
@@ -44,22 +45,24 @@ def causes(
         return []
     if answer == (Refusal.REFUSED_TARGETING, FORMAT_NAME):
         return [format_rule(imp, {MEDIA[creative.media]})]
-    return [
-        limit
-        for limit in CREATIVE_LIMITS
-        if ask(
+
+    def refuses(limit: str, beside: Sequence[str] = ()) -> bool:
+        answer = ask(
             priced if limit == PRICE else bare,
             speaking if limit == LANGUAGE else plain,
-            _with_only(imp, creative.media, limit),
+            _with_only(imp, creative.media, {limit, *beside}),
             situation,
         )
-        not in (_FITS, _ROUNDED_OFF)
-    ]
+        return answer not in (_FITS, _ROUNDED_OFF)
+
+    # The other limits apply to the media files of the types that `mimes` admits, if it admits any.
+    beside = [] if refuses(MIMES) else [MIMES]
+    return [limit for limit in CREATIVE_LIMITS if refuses(limit, beside)]
 
 
-def _with_only(imp: Imp, media: str, limit: str) -> Imp:
-    """Reduce an impression to one format and one limit."""
-    limited = with_limits(imp, {limit})
+def _with_only(imp: Imp, media: str, limits: Set[str]) -> Imp:
+    """Reduce an impression to one format and some limits."""
+    limited = with_limits(imp, limits)
     return Imp(
         id=imp.id,
         secure=limited.secure,

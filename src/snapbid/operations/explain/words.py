@@ -8,7 +8,7 @@ from snapbid.bidding.lookups import NO_RATE
 from snapbid.bidding.native_request import NATIVE_REQUESTS, AssetAsked
 from snapbid.bidding.request import Audio, BidRequest, Deal, Dsa, Imp, Native, Video
 from snapbid.campaigns import codes
-from snapbid.campaigns.campaign import Creative, Declaration
+from snapbid.campaigns.campaign import Creative, Declaration, Rendition
 from snapbid.campaigns.native import NativeAd
 from snapbid.campaigns.suspensions import CreativeSuspension
 from snapbid.operations.explain.carried import asked, shown_hour
@@ -16,6 +16,7 @@ from snapbid.operations.explain.carried import asked, shown_hour
 SHOWN: Final = 8  # values of a list
 LONGEST: Final = 60  # characters of a value
 NOTHING: Final = "nothing"
+OF_FILES: Final = ("apis", "bitrate", "delivery", "player")  # rules about media files
 
 
 def usd(micros: int) -> str:
@@ -173,21 +174,32 @@ def misfit(of: Creative, cause: str) -> str:
             return f"a pod of {of.ads} ads"
         case "native":
             return assets(of.native)
-        case "attributes" | "mimes" | "protocols" | "apis":
+        case "attributes" | "mimes" | "protocols":
             return some(getattr(of, cause))
         case "linear" | "skippable":
             return _stated(cause, getattr(of, cause))
+        case _ if cause in OF_FILES and of.renditions:
+            own = [(_of_media(each, cause), each.mime) for each in of.renditions]
+            parts = [f"{text} ({mime})" for text, mime in own if text]
+            return some([some(of.apis), *parts] if cause == "apis" else parts)
+        case "language":
+            return of.language or "no language"
+        case "type":
+            return f"ad type {of.type}"
+    return _of_media(of, cause) or creative(of)
+
+
+def _of_media(of: Creative | Rendition, cause: str) -> str:
+    match cause:
+        case "apis":
+            return some(of.apis)
         case "bitrate":
             return "no bitrate" if of.bitrate is None else f"{of.bitrate} kbit/s"
         case "delivery":
             return some(of.delivery) or "no delivery"
         case "player":
             return f"media of {of.w}x{of.h}" if of.w and of.h else "media without a size"
-        case "language":
-            return of.language or "no language"
-        case "type":
-            return f"ad type {of.type}"
-    return creative(of)
+    return ""
 
 
 def _stated(name: str, value: bool | None) -> str:
@@ -198,6 +210,13 @@ def _stated(name: str, value: bool | None) -> str:
 
 def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
     """Describe what the impression requires under the rule `cause`, which the creative broke."""
+    asks = [_wanted(of, request, imp, cause)]
+    if cause in OF_FILES and of.renditions:
+        asks.append(lists(mimes=getattr(imp, of.media).mimes))
+    return "; ".join(part for part in asks if part)
+
+
+def _wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
     stream: Any = getattr(imp, of.media)
     match cause:
         case "secure":
