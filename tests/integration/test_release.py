@@ -73,7 +73,7 @@ class Repository:
 
     def commit(self) -> None:
         self.run("git", "add", "--all")
-        self.run("git", "commit", "--quiet", "--message", "changes")
+        self.run("git", "commit", "--quiet", "--allow-empty", "--message", "changes")
 
     def make_environment(self) -> None:
         """An environment with what builds, which is all that `make wheel` takes from it."""
@@ -102,8 +102,10 @@ def repository(tmp_path: Path) -> Repository:
 
 def test_a_release(repository: Repository, tmp_path: Path) -> None:
     changelog = repository.path / "CHANGELOG.md"
+    text = re.sub(r"\n## Unreleased\n.*?(?=\n## )", "", changelog.read_text(), flags=re.DOTALL)
+    changelog.write_text(text)
+    repository.commit()
     assert repository.refusal(VERSION) == "the newest section of CHANGELOG.md is not ## Unreleased"
-    text = changelog.read_text()
     changelog.write_text(text.replace("\n## ", "\n## Unreleased\n\n- New.\n\n## ", 1))
     assert repository.refusal(VERSION) == "there are changes that are not committed"
     repository.commit()
