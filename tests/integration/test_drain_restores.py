@@ -308,49 +308,6 @@ class TestOlderWarehouse:
             assert (await stores.wins(), await stores.wins("c-2")) == (3, 4)
         assert caplog.text.count("the warehouse is older than the ledger") == 1
 
-    async def test_a_running_drain_catches_up(
-        self, stores: Stores, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """Seen: restored in one transaction, so that no statement of the drain failed."""
-        async with stores.ledger() as ledger, stores.draining() as drain:
-            await stores.sell(ledger, 3)
-            await drain()
-            dump = stores.dump_warehouse()
-            await stores.sell(ledger, 4)
-            await drain()
-            stores.restore_in_place(dump)
-            assert await stores.wins() == 3
-            await drain()
-            assert (await stores.wins(), await stores.bids()) == (7, 7)
-        assert caplog.text.count("the warehouse is older than the ledger") == 1
-
-    @pytest.mark.parametrize("more", [0, 2], ids=["nothing new", "more to drain"])
-    async def test_a_drain_at_work_catches_up(
-        self, stores: Stores, more: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """It had compared the stores a moment before."""
-        async with stores.ledger() as ledger, stores.draining() as drain:
-            await stores.sell(ledger, 3)
-            await drain()
-            dump = stores.dump_warehouse()
-            await stores.sell(ledger, 4, campaign=2)
-            await drain()
-            read = ShardCounters.read
-
-            async def restore_and_read(
-                shard: ShardCounters, batch: int, after: Reading = NOTHING
-            ) -> Reading:
-                monkeypatch.undo()
-                reading = await read(shard, batch, after)
-                stores.restore_in_place(dump)
-                return reading
-
-            monkeypatch.setattr(ShardCounters, "read", restore_and_read)
-            await stores.sell(ledger, more)
-            await drain()
-            await drain()
-            assert (await stores.wins(), await stores.wins("c-2")) == (3 + more, 4)
-
     async def test_no_campaign_inherits_what_was_not_drained(self, stores: Stores) -> None:
         """Seen: the backup had all that was drained, but not the campaign that bid since."""
         await stores.drain()
@@ -393,6 +350,51 @@ class TestOlderWarehouse:
             await stores.drain()
             assert await stores.wins("lost") == 4
             assert await stores.sell(ledger, 12, limits(lost, total=BUDGET)) == 6
+
+
+async def test_a_running_drain_absorbs_again_what_a_backup_lacks(
+    stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seen: restored in one transaction, so that no statement of the drain failed."""
+    async with stores.ledger() as ledger, stores.draining() as drain:
+        await stores.sell(ledger, 3)
+        await drain()
+        dump = stores.dump_warehouse()
+        await stores.sell(ledger, 4)
+        await drain()
+        stores.restore_in_place(dump)
+        assert await stores.wins() == 3
+        await drain()
+        assert (await stores.wins(), await stores.bids()) == (7, 7)
+    assert caplog.text.count("the warehouse is older than the ledger") == 1
+
+
+@pytest.mark.parametrize("more", [0, 2], ids=["nothing new", "more to drain"])
+async def test_a_drain_at_work_absorbs_again_what_a_backup_lacks(
+    stores: Stores, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had compared the stores a moment before."""
+    async with stores.ledger() as ledger, stores.draining() as drain:
+        await stores.sell(ledger, 3)
+        await drain()
+        dump = stores.dump_warehouse()
+        await stores.sell(ledger, 4, campaign=2)
+        await drain()
+        read = ShardCounters.read
+
+        async def restore_and_read(
+            shard: ShardCounters, batch: int, after: Reading = NOTHING
+        ) -> Reading:
+            monkeypatch.undo()
+            reading = await read(shard, batch, after)
+            stores.restore_in_place(dump)
+            return reading
+
+        monkeypatch.setattr(ShardCounters, "read", restore_and_read)
+        await stores.sell(ledger, more)
+        await drain()
+        await drain()
+        assert (await stores.wins(), await stores.wins("c-2")) == (3 + more, 4)
 
 
 class TestAnotherLedger:
