@@ -232,7 +232,8 @@ _ROWS: Final = """
     from events
 """
 _CONFLICTS: Final = """
-    select c.event_id, event, client_user_id, anonymous_id, click_id, c.context::text as context,
+    select c.event_id, event, c.client_user_id, c.anonymous_id, c.click_id,
+        c.context::text as context,
         round(extract(epoch from occurred_at) * 1000)::bigint as occurred
     from event_conflicts c join events e using (event_id)
 """
