@@ -203,6 +203,31 @@ def test_a_base_newer_than_a_restored_backup_is_not_used(
         eventually(lambda: prices(Catalog.open(path), ids) == restored, "the restored campaigns")
 
 
+@pytest.mark.parametrize("count", [3, 8], ids=["overlay", "base"])
+def test_a_restored_backup_is_published(
+    database: str,
+    path: Path,
+    databases: Databases,
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under the publisher's session, which no statement fails; nobody notifies it."""
+    monkeypatch.setattr(publisher, "CHECK_EVERY_S", 0.5)
+    ids = names(count)
+    asyncio.run(put(database, *map(document, ids)))
+    dump = databases.dump(database)
+    with publishing(database, path):
+        asyncio.run(put(database, document("lost"), document("c0", cpm=7)))
+        assert prices(caught_up(database, path), ["c0", "lost"]) == {"c0": 7, "lost": 2}
+        databases.restore_in_place(dump, database)
+        restored = dict.fromkeys(ids, 2)
+        wanted = [*ids, "lost"]
+        eventually(lambda: prices(Catalog.open(path), wanted) == restored, "what is restored")
+        asyncio.run(put(database, document("new")))
+        wanted.append("new")
+        eventually(lambda: prices(Catalog.open(path), wanted) == restored | {"new": 2}, "a new one")
+
+
 def cut(base: Path) -> None:
     base.write_bytes(base.read_bytes()[:-1])
 

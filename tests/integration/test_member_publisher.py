@@ -118,6 +118,21 @@ async def test_a_base_newer_than_a_restored_warehouse_is_not_used(
     await bench.publishes({1: (["one"], []), 100: ([], []), 200: ([], ["casino"])})
 
 
+async def test_a_restored_backup_is_published(bench: Bench, databases: Databases) -> None:
+    """Under the publisher's session, which no statement fails."""
+    await bench.put(1, audience=1)
+    await bench.put(2, audience=3)
+    await bench.publishes({1: (["one"], []), 2: ([], ["casino"])})
+    dump = databases.dump(bench.dsn)
+    await bench.put(1, 3, audience=2)
+    await bench.put(2, audience=3, until="2020-01-01T00:00:00Z")
+    await bench.publishes({1: (["one", "two"], []), 2: ([], []), 3: (["two"], [])})
+    await asyncio.to_thread(databases.restore_in_place, dump, bench.dsn)
+    await bench.publishes({1: (["one"], []), 2: ([], ["casino"]), 3: ([], [])})
+    await bench.put(4, audience=3)
+    await bench.publishes({3: ([], []), 4: ([], ["casino"])})
+
+
 async def test_a_base_is_made_again_beside_further_changes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 import asyncpg
 import msgspec
 
+from snapbid.warehouse import fence
+
 Status = Literal["active", "paused"]
 
 
@@ -70,15 +72,13 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class WarehouseState(msgspec.Struct, frozen=True):
-    """The warehouse's name, newest revision, and number of campaigns.
+    """The name of the campaigns' data (`fence.name_of`), and their newest revision.
 
-    Revisions under the same name form one history. A warehouse that was recreated, or restored from
-    a backup, has a different name, even in the same database: the name includes a table's file id.
+    Revisions under the same name form one history.
     """
 
     warehouse: str
     revision: int
-    campaigns: int
 
 
 _CREATED_AT_MS = "floor(extract(epoch from created_at) * 1000)::bigint"
@@ -221,17 +221,16 @@ def _rows(data: bytes) -> Iterator[CampaignRow]:
 
 
 async def fetch_state(connection: asyncpg.Connection) -> WarehouseState:
-    return WarehouseState(
-        *await connection.fetchrow(
-            "select (select format('%s/%s/%s/%s', system_identifier, timeline_id, oid,"
-            "  pg_relation_filenode('campaign'))"
-            "  from pg_control_system(), pg_control_checkpoint(), pg_database"
-            "  where datname = current_database()),"
-            " greatest((select max(revision) from campaign),"
-            "  (select max(revision) from campaign_gone), 0),"
-            " (select count(*) from campaign)"
-        )
+    revision = await connection.fetchval(
+        "select greatest((select max(revision) from campaign),"
+        " (select max(revision) from campaign_gone), 0)"
     )
+    return WarehouseState(await fence.name_of(connection, "campaign"), revision)
+
+
+async def count_all(connection: asyncpg.Connection) -> int:
+    """Count all campaigns, active and paused."""
+    return int(await connection.fetchval("select count(*) from campaign"))
 
 
 async def count_since(connection: asyncpg.Connection, revision: int, most: int) -> int:

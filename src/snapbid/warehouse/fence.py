@@ -39,6 +39,19 @@ async def identity(connection: asyncpg.Connection) -> str:
     return str(await connection.fetchval("select id from warehouse_identity"))
 
 
+async def name_of(connection: asyncpg.Connection, table: str) -> str:
+    """Fetch a name of a table's data, which changes if the data is restored or rewritten."""
+    return str(
+        await connection.fetchval(
+            "select format('%s/%s/%s/%s', system_identifier, timeline_id, oid,"
+            " pg_relation_filenode($1::text::regclass))"
+            " from pg_control_system(), pg_control_checkpoint(), pg_database"
+            " where datname = current_database()",
+            table,
+        )
+    )
+
+
 async def owner(connection: asyncpg.Connection, epoch: str, shard: int) -> Owner:
     """Fetch what the warehouse has of a shard, and of this data set."""
     row = await connection.fetchrow(

@@ -82,11 +82,6 @@ class Budgeted(NamedTuple):
     most: list[StoredCampaign]
 
 
-async def count_campaigns(connection: asyncpg.Connection) -> int:
-    """Count all campaigns, active and paused."""
-    return int(await connection.fetchval("select count(*) from campaign"))
-
-
 async def fetch_time(connection: asyncpg.Connection) -> float:
     """Fetch the time by the server's clock (epoch s)."""
     return float(await connection.fetchval("select extract(epoch from clock_timestamp())"))

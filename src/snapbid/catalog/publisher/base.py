@@ -113,7 +113,10 @@ async def _build(connection: asyncpg.Connection, folder: Path) -> Base:
 async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.WarehouseState:
     """Put all campaigns of one warehouse snapshot into the builder; return the snapshot's state."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        state = await campaigns.fetch_state(connection)
+        state, known = (
+            await campaigns.fetch_state(connection),
+            await campaigns.count_all(connection),
+        )
         count, logged_at = 0, monotonic()
 
         def take(rows: list[campaigns.CampaignRow]) -> None:
@@ -125,7 +128,7 @@ async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.W
                 logged_at = monotonic()
                 logger.info(
                     "read %(read)d of %(campaigns)d campaigns",
-                    {"read": count, "campaigns": state.campaigns},
+                    {"read": count, "campaigns": known},
                 )
 
         await campaigns.copy_all(connection, RULES, take)

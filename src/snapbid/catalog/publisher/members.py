@@ -20,7 +20,7 @@ from snapbid.catalog import catalog, members
 from snapbid.catalog._members import EPOCH_S, starts_of
 from snapbid.catalog.catalog import CatalogError, Stamp
 from snapbid.catalog.members import ENTRY, NEVER, MemberBase, until_of
-from snapbid.warehouse import audiences, bases, persons
+from snapbid.warehouse import audiences, bases, fence, persons
 
 LOOK_EVERY_S: Final = 0.5
 MOST_BUSY: Final = 0.25  # share of the time spent on publishing
@@ -58,6 +58,7 @@ class MemberPublisher:
         self._base: MemberBase | None = None
         self._changed: dict[tuple[int, int], tuple[int, int]] | None = None  # -> until, revision
         self._revision = 0
+        self._warehouse = ""  # the name of the members' data
         self._published: tuple[Any, ...] = ()
         self._written: Stamp | None = None
         self.making: asyncio.Task[MemberBase] | None = None  # a base
@@ -66,7 +67,6 @@ class MemberPublisher:
         """Publish after each change until the connection is lost."""
         connection = await bases.connect_following(self._dsn, bases.MEMBERS)
         try:
-            self._changed = None  # the warehouse may have been restored meanwhile
             while not connection.is_closed():
                 began = monotonic()
                 await self._publish(connection)
@@ -96,8 +96,12 @@ class MemberPublisher:
     async def _take_base(self, connection: asyncpg.Connection) -> None:
         """Switch to the base being made, once it is ready.
 
-        On a new connection, or if the base's file is gone, use the published base or make one.
+        If the members were restored or rewritten, or the base's file is gone, use the published
+        base or make one.
         """
+        warehouse = await fence.name_of(connection, "audience_member")
+        if warehouse != self._warehouse:
+            self._warehouse, self._changed, self._published = warehouse, None, ()
         if self._base is None or not self._path.with_name(self._base.name).exists():
             self._changed = None
         if self._changed is None:

@@ -113,9 +113,9 @@ class CatalogPublisher:
         try:
             await connection.add_listener(CHANNEL, lambda *_: self._changed.set())
             connection.add_termination_listener(lambda *_: self._changed.set())
-            await self._begin(connection)
             while not connection.is_closed():
                 self._changed.clear()
+                await self._go_on(connection)
                 await self._publish(connection)
                 self._logged.clear()
                 await self._await_change()
@@ -142,8 +142,11 @@ class CatalogPublisher:
         stamp = stamp_of(self._path.with_name(base.name))
         return stamp is not None and stamp.size == base.size
 
-    async def _begin(self, connection: asyncpg.Connection) -> None:
-        """Continue from this warehouse's overlay or published catalog, or start afresh."""
+    async def _go_on(self, connection: asyncpg.Connection) -> None:
+        """Continue from this warehouse's overlay or published catalog, or start afresh.
+
+        The campaigns may have been restored, truncated or rewritten since the last time.
+        """
         state = await campaigns.fetch_state(connection)
         identity = await fence.identity(connection)
         held = self._overlay
@@ -266,8 +269,6 @@ class CatalogPublisher:
         if self._making is not None and self._making.done():
             obtained = self._making.result()
             self.bases["fetched" if obtained.is_fetched else "built"] += 1
-            # The warehouse's name changes if the table is truncated or rewritten meanwhile.
-            await self._begin(connection)
             why = await self._why_outdated(connection, obtained.base)
             self._making = None
             if why is None:

@@ -66,7 +66,7 @@ async def obtain(
 
     A base built under the lock of `bases.lock` is stored for other machines, if there are any.
     """
-    if (await campaigns.fetch_state(connection)).campaigns < FEWEST:
+    if await campaigns.count_all(connection) < FEWEST:
         return ObtainedBase(await build(), is_fetched=False)
     this = layout()
     try:

@@ -44,6 +44,7 @@ from snapbid.operations.spending import SpendingReader
 from snapbid.redisclient import connection
 from snapbid.warehouse import fence, registry, suspensions, watching
 from snapbid.warehouse import risks as warehouse_risks
+from snapbid.warehouse.campaigns import count_all
 from snapbid.warehouse.unavailable import OUTDATED, UNAVAILABLE, brief_session
 
 COUNTERS_S: Final = 2.0  # between reads of the counters and of Redis
@@ -259,7 +260,7 @@ class Watch:
                 budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
                 unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)
                 converted = await watching.fetch_converted(connection, today, UNLIMITED)
-                campaigns = await watching.count_campaigns(connection)
+                campaigns = await count_all(connection)
                 identity = await fence.identity(connection)
                 suspended = await suspensions.fetch_suspended(connection)
         except UNAVAILABLE as error:
