@@ -82,12 +82,13 @@ def _renditions(creative: Creative, vast: Vast, unstated: set[str]) -> tuple[Ren
     stated = {name: getattr(creative, name) for name in _BY_TYPE if name not in unstated}
     found = []
     for mime, files in by_type.items():
+        if not files:
+            continue
         needed = {file.api for file in files if file.api is not None}
         apis = () if any(file.api is None for file in files) else tuple(sorted(needed))
         facts = _facts(replace(vast, files=tuple(files)))
         own = {name: facts[name] for name in _BY_TYPE if name in facts}
-        if files:
-            found.append(Rendition(mime, apis=apis, **own | stated))
+        found.append(Rendition(mime, apis=apis, **own | stated))
     return tuple(found) if any(_differs(each, creative) for each in found) else ()
 
 

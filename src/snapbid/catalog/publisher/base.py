@@ -113,10 +113,8 @@ async def _build(connection: asyncpg.Connection, folder: Path) -> Base:
 async def _load(connection: asyncpg.Connection, builder: Builder) -> campaigns.WarehouseState:
     """Put all campaigns of one warehouse snapshot into the builder; return the snapshot's state."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        state, known = (
-            await campaigns.fetch_state(connection),
-            await campaigns.count_all(connection),
-        )
+        state = await campaigns.fetch_state(connection)
+        known = await campaigns.count_all(connection)
         count, logged_at = 0, monotonic()
 
         def take(rows: list[campaigns.CampaignRow]) -> None:

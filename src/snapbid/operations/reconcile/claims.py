@@ -85,11 +85,15 @@ def load(database: Any, path: Path, form: Form) -> Seen:
     with opened(path, partial(_has_auctions, form.columns)) as export:
         indices = _indices(export.names, form.columns)
         _add_lines(database, export.lines, indices)
-    variables = {"kind": form.kind, "currency": form.currency, "scale": form.scale, "white": WHITE}
-    per_impression = form.scale == SCALES["impression"]
-    set_variables(
-        database, variables | {"day_order": form.day_order, "per_impression": per_impression}
-    )
+    variables = {
+        "kind": form.kind,
+        "currency": form.currency,
+        "scale": form.scale,
+        "per_impression": form.scale == SCALES["impression"],
+        "white": WHITE,
+        "day_order": form.day_order,
+    }
+    set_variables(database, variables)
     for variable, values in (("kinds", KINDS), ("signs", SIGNS)):
         sql = f"SET VARIABLE {variable} = map($1::VARCHAR[], $2::VARCHAR[])"
         database.execute(sql, [list(values), list(values.values())])
