@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from snapbid.catalog.publisher import overlay, publisher
 from snapbid.catalog.publisher.base import make_base
 from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.catalog.publisher.sharing import ObtainedBase
+from snapbid.reference import rates
 from snapbid.warehouse import campaigns, registry
 from snapbid.warehouse.bases import PUBLISHER
 from snapbid.warehouse.campaigns import WarehouseState
@@ -540,3 +542,42 @@ def test_explain_uses_an_up_to_date_catalog(
     assert changed["campaigns_from"] == "warehouse"
     assert changed["impressions"][0]["winner"]["campaign"] == "c3"
     assert changed["impressions"][0]["summary"] == "1 of 7: paused"
+
+
+def test_explain_converts_at_the_operators_rates(
+    database: str, fresh_redis: str, path: Path, tmp_path: Path
+) -> None:
+    """Whether a server of this home has published them or not."""
+    home = tmp_path / "home"
+    path = home / "serve-8000" / "catalog"
+    path.parent.mkdir(parents=True)
+    environ = {
+        "SNAPBID_HOME": str(home),
+        "SNAPBID_DATABASE_URL": database,
+        "SNAPBID_REDIS_URL": fresh_redis,
+    }
+    imp = {"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 20_000, "bidfloorcur": "VND"}
+
+    def floor() -> Any:
+        request = json.dumps({"id": "r", "imp": [imp]})
+        said = json.loads(succeed(environ, "explain", "acme", "-", "--json", input=request))
+        return said["campaigns_from"], said["impressions"][0]["floor_usd"]
+
+    asyncio.run(put(database, *map(document, names(8)), ssp="acme"))
+    with publishing(database, path):
+        await_base(path)
+        assert floor() == ("catalog", None)
+        rate = {"currency": "VND", "date": "2026-01-01", "usd": "0.00004"}
+        succeed(environ, "rates", "import", "-", input=json.dumps(rate))
+        eventually(lambda: floor() == ("catalog", 0.8), "the rate")
+    succeed(environ, "rates", "remove", "VND")
+    assert floor() == ("warehouse", None)
+
+
+def test_old_rates_are_logged(
+    database: str, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = rates.load()
+    monkeypatch.setattr(rates, "load", lambda: replace(bank, date=date(2020, 1, 31)))
+    with publishing(database, path):
+        eventually(lambda: "exchange rates are as of 2020-01-31" in caplog.text, "a warning")

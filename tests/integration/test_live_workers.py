@@ -1,6 +1,7 @@
 """Two workers over a base: changes reach both, and a worker that is killed is ready at once."""
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import ops
 from support.campaigns import document, put
 from support.client import JSON_HEADERS
+from support.commands import succeed
 from support.http import ask
 from support.processes import eventually, workers_of
 from support.spending import bid_request
@@ -136,3 +139,32 @@ def test_a_new_base_takes_the_place_of_the_old(database: str, stack: Stack) -> N
     all_answer(stack, "c7")
     asyncio.run(put(database, document("c7", cpm=0.1), document("d5", cpm=4)))
     all_answer(stack, "d5")
+
+
+def test_bids_are_converted_at_imported_rates(
+    database: str, start_stack: Callable[..., Stack]
+) -> None:
+    ops.prepare(database, {**document("shoes"), "cpm": 40.123457})
+    stack = start_stack()
+    environ = {"SNAPBID_DATABASE_URL": database}
+    auctions = map(str, itertools.count())
+
+    def price(currency: str) -> float | None:
+        status, _, body = ops.bid(stack, next(auctions), cur=[currency])
+        if status == 204:
+            return None
+        answer = json.loads(body)
+        assert answer["cur"] == currency
+        return float(answer["seatbid"][0]["bid"][0]["price"])
+
+    eventually(lambda: price("USD") is not None, "the campaign")
+    assert price("VND") is None
+    assert price("EUR") not in (None, 20.061728)
+    for currency, usd in (("VND", "0.00004"), ("USDT", "1"), ("EUR", "2")):
+        rate = {"currency": currency, "date": "2026-01-01", "usd": usd}
+        succeed(environ, "rates", "import", "-", input=json.dumps(rate))
+    eventually(lambda: price("EUR") == 20.061728, "the rates")
+    assert price("VND") == 1_003_086.425
+    assert price("USDT") is None  # not a code of ISO 4217
+    succeed(environ, "rates", "remove", "VND")
+    eventually(lambda: price("VND") is None, "the removal")

@@ -1,6 +1,6 @@
 import math
 import pickle
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapbid.campaigns.value_rules import MAX_CPM
 from snapbid.reference import rates
 from snapbid.reference.rates import Rates
 
@@ -43,6 +44,43 @@ def test_the_bundled_table_has_the_currencies_that_are_promised() -> None:
     assert all(0 < rate < 10 for rate in bundled.usd.values())
     assert Fraction(1, 1000) < bundled.usd["JPY"] < Fraction(1, 50)
     assert bundled.date >= date(2025, 1, 1)
+
+
+TODAY = datetime.now(UTC).date()
+YESTERDAY, TOMORROW = TODAY - timedelta(days=1), TODAY + timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("currency", "entries", "usd"),
+    [
+        ("VND", [(TODAY, "0.00004")], "0.00004"),
+        ("EUR", [(YESTERDAY, "2"), (date(2020, 1, 1), "1")], "2"),
+        ("GBP", [(TOMORROW, "9"), (YESTERDAY, "1.5")], "1.5"),
+        ("GBP", [(TOMORROW, "9")], Fraction(120, 86)),
+        ("XXL", [(TODAY, "1000000")], "1000000"),
+        ("XXS", [(TODAY, "0.000001")], "0.000001"),
+        ("XXL", [(TODAY, "1000000.1")], None),
+        ("EUR", [(TODAY, "0.0000009")], None),  # and not the bank's, which the operator replaced
+        ("USDT", [(TODAY, "1")], None),
+        ("X1X", [(TODAY, "1")], None),
+    ],
+)
+def test_the_operators_rates_replace_the_banks(
+    table: Rates, currency: str, entries: list[tuple[date, str]], usd: Fraction | str | None
+) -> None:
+    own = {currency: [(day, Decimal(text)) for day, text in entries]}
+    found = table.overridden(own)
+    others = {code: rate for code, rate in table.usd.items() if code != currency}
+    assert found.usd == others | ({} if usd is None else {currency: Fraction(usd)})
+    assert found.date == table.date
+    assert table.overridden({}) == table
+
+
+@pytest.mark.parametrize("rate", [rates.LEAST_USD, rates.MOST_USD])
+def test_prices_at_the_limits_of_rates_fit_64_bits(table: Rates, rate: Fraction) -> None:
+    own = table.overridden({"XXX": [(TODAY, Decimal(str(float(rate))))]})
+    highest = MAX_CPM * rates.MICROS
+    assert 0 < own.price_micros(highest, "XXX") < 2**63
 
 
 @given(

@@ -32,7 +32,7 @@ def events_replay() -> None:
 
 @click.group(cls=ShellGroup)
 def rates() -> None:
-    """Your own exchange rates."""
+    """Your own exchange rates, for bids, floors and the amounts of events."""
 
 
 @rates.command("import", examples=["snapbid rates import rates.json"])

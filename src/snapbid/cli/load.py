@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from snapbid.loadtest.options import Options
     from snapbid.loadtest.plan import Phase
     from snapbid.loadtest.result import LoadResult
+    from snapbid.reference.rates import Rates
 
 Out = click.Path(dir_okay=False, writable=True, path_type=Path)
 
@@ -256,7 +257,7 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
     from snapbid.loadtest.reports import ReportError
     from snapbid.loadtest.run import execute, load_auctions
 
-    auctions = load_auctions(options)
+    auctions = load_auctions(options, _bid_rates(options.ours))
     descriptors = {auction.ssp for mix in auctions for auction in mix}
     if options.ours and not raw["no_reconcile"]:
         canonical, tokens = _access(descriptors, options.canonical, raw["tokens"])
@@ -298,7 +299,7 @@ def _join(address: str, owned: bool) -> None:
     def prepared(options: Options) -> Generator:
         progress.say(f"target: {options.target.url}")
         refuse_misuse(options, owned)
-        return Generator(options, load_auctions(options))
+        return Generator(options, load_auctions(options, _bid_rates(options.ours)))
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -308,6 +309,20 @@ def _join(address: str, owned: bool) -> None:
         raise console.Refused(f"snapbid load --join {address}: {why}") from error
     finally:
         progress.close()
+
+
+def _bid_rates(ours: bool) -> "Rates":
+    """Return the rates with which the bidder converts: the bank's, and its operator's if known."""
+    from snapbid.reference import rates
+    from snapbid.warehouse import rates as operator_rates
+
+    bank = rates.load()
+    if not ours:
+        return bank
+    try:
+        return bank.overridden(console.in_warehouse(operator_rates.fetch_all))
+    except console.WrongSettings:  # the bidder is not on this machine
+        return bank
 
 
 def _refuse_others(*names: str) -> None:

@@ -27,7 +27,7 @@ from snapbid.loadtest.result import (
 )
 from snapbid.loadtest.tally import Tally
 from snapbid.loadtest.verdict import judge
-from snapbid.reference import rates
+from snapbid.reference.rates import Rates
 
 LEAST: Final = 50  # completed requests before a run may be aborted
 
@@ -45,24 +45,26 @@ class Progress(Protocol):
         """Print the result of a phase."""
 
 
-def load_auctions(options: Options) -> list[list[Auction]]:
-    """Return the bid requests to send for each mix. Raises ReplayError."""
+def load_auctions(options: Options, known: Rates) -> list[list[Auction]]:
+    """Return the bid requests to send for each mix; the bids are converted at the known rates.
+
+    Raises ReplayError.
+    """
     prepared: dict[str, list[Auction]] = {}
     for mix in options.mixes:
         if str(mix) not in prepared:
-            prepared[str(mix)] = _prepared(options, mix)
+            prepared[str(mix)] = _prepared(options, mix, known)
     return [prepared[str(mix)] for mix in options.mixes]
 
 
-def _prepared(options: Options, mix: Mix) -> list[Auction]:
+def _prepared(options: Options, mix: Mix, known: Rates) -> list[Auction]:
     if mix.replay is not None:
         read = read_corpus if mix.replay.is_dir() else read_recording
         requests = read(mix.replay)
     else:
         generated = traffic.generate(options.requests, options.seed)
         requests = [(None, request) for request in generated]
-    authority, known = options.target.authority, rates.load()
-    return prepare(requests, mix.ssps, authority, known, options.seed, options.path)
+    return prepare(requests, mix.ssps, options.target.authority, known, options.seed, options.path)
 
 
 async def execute(

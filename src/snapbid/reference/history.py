@@ -10,19 +10,14 @@ operator's table.
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
 from datetime import date
-from decimal import Decimal
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from snapbid.reference.rates import bundled_table
+from snapbid.reference.rates import OperatorTable, bundled_table
 
 LONGEST_GAP_DAYS: Final = 7
 """Days without a quote after which a currency counts as dropped; the Easter break takes 5."""
-
-OperatorTable = Mapping[str, Iterable[tuple[date, Decimal]]]
-"""By currency or crypto symbol in upper case: (first day, USD per unit) pairs in any order."""
 
 _LINE: Final = re.compile(r"[^\r\n]+")
 _ONE: Final = Fraction(1)

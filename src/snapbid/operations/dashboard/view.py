@@ -41,11 +41,11 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "currency": (
         "the request takes only currencies without an exchange rate",
-        "bids use the European Central Bank's rates only: ask the SSP for USD",
+        "ask the SSP for USD, or give the currency a rate: snapbid rates import FILE",
     ),
     "floor_currency": (
         "floors are in a currency without an exchange rate",
-        "bids use the European Central Bank's rates only: ask the SSP for USD",
+        "ask the SSP for USD, or give the currency a rate: snapbid rates import FILE",
     ),
     "quantity": (
         "the qty.multiplier of an impression is over the limit",

@@ -36,7 +36,9 @@ from snapbid.operations.spending import fetch as fetch_spending
 from snapbid.redisclient import connection
 from snapbid.reference import agents, rates
 from snapbid.reference.geo import GeoDatabase
+from snapbid.reference.rates import Rates
 from snapbid.warehouse import audiences, campaigns, persons, registry, suspensions, unavailable
+from snapbid.warehouse import rates as operator_rates
 
 BATCH: Final = 1000  # bids in one request for verdicts
 _CAPS: Final[dict[str, tuple[str, Code | None]]] = {
@@ -76,7 +78,8 @@ class Stores:
         if ssp not in ssps:
             return None
         settings = self._settings
-        catalog = await self._published(ssps) or await self._built(ssps)
+        bid_rates = rates.load().overridden(await operator_rates.fetch_all(self._warehouse))
+        catalog = await self._published(ssps, bid_rates) or await self._built(ssps, bid_rates)
         agents.load()
         lookups = Lookups(
             GeoDatabase(settings.geo_db),
@@ -115,7 +118,9 @@ class Stores:
             said.append(f"{kinds[member]} with hash {in_hex(member)}: {words.some(parts)}")
         return said
 
-    async def _published(self, ssps: dict[str, tuple[str, int]]) -> Catalog | None:
+    async def _published(
+        self, ssps: dict[str, tuple[str, int]], bid_rates: Rates
+    ) -> Catalog | None:
         """Return the catalog published by a server of this home, if it is up to date."""
         try:
             catalog = Catalog.open(self._settings.catalog_path)
@@ -130,10 +135,11 @@ class Stores:
             and catalog.revision == standing.revision
             and catalog.ssp_numbers == numbers
             and list(catalog.suspensions) == suspended
+            and catalog.rates == bid_rates
         )
         return catalog if is_current else None
 
-    async def _built(self, ssps: dict[str, tuple[str, int]]) -> Catalog:
+    async def _built(self, ssps: dict[str, tuple[str, int]], bid_rates: Rates) -> Catalog:
         """Build a catalog from the warehouse, as the publisher would."""
         builder = Builder()
 
@@ -152,7 +158,7 @@ class Stores:
             suspended = await suspensions.fetch_suspended(self._warehouse)
             who = await persons.fetch_suppression(self._warehouse)
         made = encode(
-            Head(ssps, rates.load(), suspensions=tuple(suspended), suppression=who), builder.build()
+            Head(ssps, bid_rates, suspensions=tuple(suspended), suppression=who), builder.build()
         )
         return Catalog(b"".join(made))
 

@@ -12,6 +12,7 @@ from snapbid.partners.demand.clauses import Clauses, admits, clauses_of, reduced
 from snapbid.partners.demand.rules import rules_of
 from snapbid.reference import rates
 from snapbid.warehouse import campaigns, demand, registry
+from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.campaigns import CampaignRow
 from snapbid.warehouse.demand import DemandSignal
 
@@ -27,10 +28,10 @@ async def make(dsn: str) -> None:
         families: dict[str, dict[str, str]] = {}
         for descriptor, canonical in ssps.items():
             families.setdefault(canonical, {})[descriptor] = canonical
-        usd = rates.load().usd
+        bid_rates = rates.load().overridden(await operator_rates.fetch_all(connection))
         signals = {}
         for ssp, clauses in (await _read(connection, families)).items():
-            body = msgspec.json.encode(rules_of(ssp, clauses, usd))
+            body = msgspec.json.encode(rules_of(ssp, clauses, bid_rates.usd))
             signals[ssp] = DemandSignal(hashlib.sha256(body).hexdigest()[:32], body)
         await demand.store(connection, signals)
     finally:
