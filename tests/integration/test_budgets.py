@@ -1,16 +1,21 @@
 """Budgets over a real Redis: held, spent, released, never exceeded (contract 3, Budgets)."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import asyncio as redis_asyncio
+from support.campaigns import document
 from support.remembered import NOON, TTL_S, Clock, at, counts, opened, remembering
 from support.spending import HOLD_S, NANO, has_headroom, limits, reserve, sent, state
 
 from snapbid.ledger.bids.ledger import Ledger, LedgerBid
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
 from snapbid.ledger.budgets.limits import Limits
+from snapbid.operations import spending
+from snapbid.warehouse.campaigns import StoredCampaign
 
 DAY = "2030-06-15"
 PRICE = 2_000_000  # a CPM; a bid costs 2000 micro-USD
@@ -159,6 +164,30 @@ async def test_the_day_ends_exactly_at_midnight(ledger: Ledger, clock: Clock) ->
     assert await state(ledger) == (3 * PRICE, 2 * PRICE, 2 * PRICE, 2 * PRICE)
     clock.now += HOLD_S
     assert await state(ledger) == (PRICE, 0, 0, 0)
+
+
+async def test_holds_of_yesterday_leave_todays_budget_open(
+    ledger: Ledger, clock: Clock, fresh_redis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = {"daily": 3 * COST / 1_000_000, "total": 9 * COST / 1_000_000}
+    made = json.dumps(document("a", cpm=PRICE / 1_000_000, budget=budget))
+    stored = StoredCampaign("a", made, "active", revision=1, number=1, created_at_ms=0)
+    monkeypatch.setattr(spending, "time", clock)
+    clock.now = at("2030-06-15T23:59:59") + 0.999
+    of = limits(daily=3 * COST, total=9 * COST)
+    async with redis_asyncio.Redis.from_url(fresh_redis) as client:
+        reader = spending.SpendingReader(client, 1)
+
+        async def seen() -> str:
+            return (await reader.fetch([stored])).campaigns["a"].state
+
+        assert await seen() == "open"
+        assert [await bid(ledger, n, of) for n in range(3)] == ["k"] * 3
+        assert await seen() == "spent"
+        clock.now = at("2030-06-16T00:00:00")
+        assert await seen() == "open"
+        assert [await bid(ledger, n, of) for n in range(3, 6)] == ["k"] * 3
+        assert await seen() == "spent"
 
 
 def test_even_pacing_follows_the_day() -> None:

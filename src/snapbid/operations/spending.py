@@ -27,13 +27,15 @@ from snapbid.warehouse.campaigns import StoredCampaign
 class Spending(msgspec.Struct, frozen=True):
     """One campaign's money in USD; days are UTC, None means unlimited.
 
-    `allowed_today` is the part of the daily budget that pacing has released so far. `remaining` is
-    the total budget less spend and holds, and `remaining_today` is `allowed_today` less today's
-    spend and holds; neither is below 0.
+    `state` is whether the budget allows a bid now (`open`), later today (`paced`) or not today
+    (`spent`). `allowed_today` is the part of the daily budget that pacing has released so far.
+    `remaining` is the total budget less spend and holds, and `remaining_today` is `allowed_today`
+    less today's spend and holds; neither is below 0.
     """
 
     id: str
     pacing: str
+    state: str
     spent: float
     spent_today: float
     held: float
@@ -103,19 +105,34 @@ def _budgeted(stored: StoredCampaign) -> tuple[Campaign, Limits] | None:
 def _spending(campaign: Campaign, limits: Limits, state: CampaignSpend, now: int) -> Spending:
     budget = campaign.budget
     allowed = limits.day_nano(now)
+    daily = None if budget.daily_micros is None else budget.daily_micros * 1000
     total = None if budget.total_micros is None else budget.total_micros * 1000
     return Spending(
         id=campaign.id,
         pacing=budget.pacing,
+        state=_state(campaign.cpm_micros, state, allowed, daily, total),
         spent=_usd(state.used - state.held),
         spent_today=_usd(state.used_today - state.held_today),
         held=_usd(state.held),
-        daily=None if budget.daily_micros is None else _usd(budget.daily_micros * 1000),
+        daily=None if daily is None else _usd(daily),
         allowed_today=None if allowed is None else _usd(allowed),
         remaining_today=None if allowed is None else _usd(max(allowed - state.used_today, 0)),
         total=None if total is None else _usd(total),
         remaining=None if total is None else _usd(max(total - state.used, 0)),
     )
+
+
+def _state(
+    cost: int, state: CampaignSpend, allowed: int | None, daily: int | None, total: int | None
+) -> str:
+    """Return `Spending.state` for a bid of this cost; amounts are in nano-USD."""
+
+    def lacks(limit: int | None, used: int) -> bool:
+        return limit is not None and limit - used < cost
+
+    if lacks(total, state.used) or lacks(daily, state.used_today):
+        return "spent"
+    return "paced" if lacks(allowed, state.used_today) else "open"
 
 
 def _usd(nano: int) -> float:

@@ -4,6 +4,7 @@ from datetime import date
 from typing import Final, NamedTuple
 
 import asyncpg
+import msgspec
 
 from snapbid.warehouse.campaigns import StoredCampaign
 
@@ -29,7 +30,7 @@ join campaign_number n using (id)
 order by micros desc nulls last, id
 """
 _UNLIMITED: Final = """
-select c.id, c.status, d.bids, d.wins, d.imps, d.micros
+select c.id, c.status, d.bids, d.wins, d.imps, d.micros / 1e6::float8 as spent_today
 from (
     select campaign as id, sum(bids)::bigint as bids, sum(wins)::bigint as wins,
            sum(imps)::bigint as imps, sum(spend_micros)::bigint as micros
@@ -45,34 +46,34 @@ _CONVERTED: Final = """
 select campaign, sum(conversions)::bigint as conversions,
     coalesce(sum(conversions) filter (where event = 'register'), 0)::bigint as registrations,
     sum(first_deposits)::bigint as first_deposits,
-    coalesce(sum(value_micros) filter (where event in ('deposit', 'withdraw')), 0)
-        as net_deposits_micros,
-    coalesce(sum(value_micros) filter (where event = 'bet'), 0) as gross_revenue_micros
+    coalesce(sum(value_micros) filter (where event in ('deposit', 'withdraw')), 0)::float8 / 1e6
+        as net_deposits,
+    coalesce(sum(value_micros) filter (where event = 'bet'), 0)::float8 / 1e6 as gross_revenue
 from conversion_daily where day = $1 group by campaign
 order by registrations desc, conversions desc, campaign limit $2
 """
 
 
-class CampaignConversions(NamedTuple):
-    """One day's conversions from a campaign's clicks; amounts are in micro-USD."""
+class CampaignConversions(msgspec.Struct, frozen=True):
+    """One day's conversions from a campaign's clicks; money in USD."""
 
     campaign: str
     conversions: int
     registrations: int
     first_deposits: int
-    net_deposits_micros: int
-    gross_revenue_micros: int
+    net_deposits: float
+    gross_revenue: float
 
 
-class CampaignDay(NamedTuple):
-    """A campaign's stored figures for one day; its spend is in micro-USD."""
+class CampaignDay(msgspec.Struct, frozen=True):
+    """A campaign without a budget, and its figures for one day; money in USD."""
 
-    id: str
+    campaign: str
     status: str
-    bids: int
-    wins: int
-    imps: int
-    spend_micros: int
+    bids_today: int
+    wins_today: int
+    imps_today: int
+    spent_today: float
 
 
 class Budgeted(NamedTuple):
@@ -98,8 +99,7 @@ async def fetch_converted(
     connection: asyncpg.Connection, today: date, most: int
 ) -> list[CampaignConversions]:
     """Fetch a day's conversions of up to `most` campaigns, most registrations first."""
-    rows = await connection.fetch(_CONVERTED, today, most)
-    return [CampaignConversions(row[0], *map(int, tuple(row)[1:])) for row in rows]
+    return [CampaignConversions(*row) for row in await connection.fetch(_CONVERTED, today, most)]
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:

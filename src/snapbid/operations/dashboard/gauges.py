@@ -8,7 +8,8 @@ from snapbid.base.risks import NAMES
 from snapbid.metrics import Samples
 from snapbid.operations.dashboard.guard import SspStanding
 from snapbid.operations.dashboard.ledger import Standing, is_foreign
-from snapbid.operations.dashboard.snapshot import CampaignMoney, OpsSnapshot
+from snapbid.operations.dashboard.snapshot import OpsSnapshot
+from snapbid.operations.spending import Spending
 
 NANO = 1_000_000_000  # turns micro-USD per thousand impressions into USD per impression
 
@@ -85,31 +86,12 @@ def _state_of_shard(shard: Standing | None, warehouse: str | None) -> str:
     return "confirmed" if shard.is_confirmed else "waiting"
 
 
-def state_of(money: CampaignMoney) -> str:
-    """Return the state of a campaign's budget.
-
-    It allows a bid now (`open`), later today (`paced`), or not today (`spent`).
-    """
-    figures, cost = money
-
-    def lacks(left: float | None) -> bool:
-        return left is not None and round(left - cost, 9) < 0
-
-    left_of_day = None
-    if figures.daily is not None:
-        left_of_day = figures.daily - figures.spent_today - figures.held
-    if lacks(figures.remaining) or lacks(left_of_day):
-        return "spent"
-    return "paced" if lacks(figures.remaining_today) else "open"
-
-
-def _money(campaigns: Sequence[CampaignMoney]) -> dict[str, Samples]:
+def _money(campaigns: Sequence[Spending]) -> dict[str, Samples]:
     spent, held, budgets = [], [], []
     states = Counter({"open": 0, "paced": 0, "spent": 0})
-    for money in campaigns:
-        figures = money.of
+    for figures in campaigns:
         name = {"campaign": figures.id}
-        states[state_of(money)] += 1
+        states[figures.state] += 1
         held.append((name, figures.held))
         for window, used, budget in (
             ("day", figures.spent_today, figures.daily),

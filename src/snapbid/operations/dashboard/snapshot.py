@@ -49,13 +49,6 @@ class Disk(NamedTuple):
         return cls(setting, path, found.f_bavail * found.f_frsize, needed, files)
 
 
-class CampaignMoney(NamedTuple):
-    """The spending of a campaign with a budget, and the cost of one of its bids (USD)."""
-
-    of: Spending
-    cost: float
-
-
 class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The latest figures for the private port; None for a figure that is unknown."""
 
@@ -70,7 +63,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     audit: AuditReport | None = None  # the last self-audit
     ahead_s: float = 0.0  # our clock, compared with that of Redis
     ssps: Mapping[str, SspTraffic] | None = None
-    money: Sequence[CampaignMoney] | None = None
+    money: Sequence[Spending] | None = None
 
     # The warehouse, as last read.
     warehouse: bool | None = None

@@ -19,13 +19,14 @@ from snapbid.base.version import version
 from snapbid.campaigns.suspensions import REASONS, CreativeSuspension
 from snapbid.ledger.admin.drains import DrainReport
 from snapbid.operations.dashboard.counts import BIDS, NOTICES, WHOLE, CountWindow
-from snapbid.operations.dashboard.gauges import NANO, state_of
+from snapbid.operations.dashboard.gauges import NANO
 from snapbid.operations.dashboard.guard import SspStanding
 from snapbid.operations.dashboard.ledger import NOTHING, SspTraffic, Traffic
-from snapbid.operations.dashboard.snapshot import CampaignMoney
 from snapbid.operations.dashboard.trends import SPANS, Rates, TrendPoint
 from snapbid.operations.dashboard.verdict import ServingVerdict
 from snapbid.operations.dashboard.watch import Watch
+from snapbid.operations.spending import Spending
+from snapbid.warehouse.watching import CampaignConversions, CampaignDay
 
 EXPLAIN: Final = "snapbid explain SSP FILE names the first rule that refuses each campaign"
 CAPACITY: Final = (
@@ -91,7 +92,6 @@ STATES: Final[dict[str, str]] = {
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 STEPS: Final = ("decode", "match", "commit")
-MICRO: Final = 1_000_000  # micro-USD per USD
 NOW_S: Final = 10.0  # window of the "now" averages
 MOST: Final = 50  # rows of a table
 
@@ -130,28 +130,6 @@ class BudgetRow(Struct):
     spent: float
     total: float | None
     held: float
-
-
-class UnlimitedRow(Struct):
-    """A campaign without a budget, and today's figures from the warehouse."""
-
-    campaign: str
-    status: str
-    bids_today: int
-    wins_today: int
-    imps_today: int
-    spent_today: float
-
-
-class ConversionRow(Struct):
-    """Today's conversions from a campaign's clicks; money in USD."""
-
-    campaign: str
-    conversions: int
-    registrations: int
-    first_deposits: int
-    net_deposits: float
-    gross_revenue: float
 
 
 class SuspensionRow(Struct):
@@ -216,8 +194,8 @@ class Page(Struct):
     auction_log_lost: int  # rows, in the last minute
     budgets: list[BudgetRow] | None
     budgeted: int | None
-    unlimited: list[UnlimitedRow] | None
-    converted: list[ConversionRow] | None
+    unlimited: Sequence[CampaignDay] | None
+    converted: Sequence[CampaignConversions] | None
     bids_today: int | None
     wins_today: int | None
     imps_today: int | None
@@ -267,24 +245,15 @@ def page(watch: Watch) -> Page:
         spool_bytes=snapshot.spool_bytes,
         auction_log_bytes=snapshot.auction_log_bytes,
         auction_log_lost=0 if window is None else window.total("snapbid_auction_log_lost_total"),
-        budgets=None
-        if snapshot.money is None
-        else [_budget(money) for money in snapshot.money[:MOST]],
+        budgets=None if money is None else [_budget(of) for of in money[:MOST]],
         budgeted=snapshot.budgeted,
-        unlimited=None
-        if snapshot.unlimited is None
-        else [UnlimitedRow(*of[:-1], of.spend_micros / MICRO) for of in snapshot.unlimited],
-        converted=None
-        if snapshot.converted is None
-        else [
-            ConversionRow(*of[:-2], of.net_deposits_micros / MICRO, of.gross_revenue_micros / MICRO)
-            for of in snapshot.converted
-        ],
+        unlimited=snapshot.unlimited,
+        converted=snapshot.converted,
         bids_today=today and today.bids,
         wins_today=today and today.wins,
         imps_today=today and today.imps,
         spent_today=today and today.cpm_micros / NANO,
-        held=None if money is None else sum(campaign.of.held for campaign in money),
+        held=None if money is None else sum(of.held for of in money),
         campaigns=snapshot.campaigns,
         suspensions=None
         if snapshot.suspensions is None
@@ -354,11 +323,10 @@ def _table(
     return {row: dict(cells) for row, cells in table.items()}
 
 
-def _budget(money: CampaignMoney) -> BudgetRow:
-    of = money.of
+def _budget(of: Spending) -> BudgetRow:
     return BudgetRow(
         of.id,
-        state_of(money),
+        of.state,
         of.pacing,
         of.spent_today,
         of.daily,

@@ -37,7 +37,7 @@ from snapbid.operations.dashboard.clocks import POSTGRES, REDIS, ClockWatch
 from snapbid.operations.dashboard.counts import CountHistory
 from snapbid.operations.dashboard.guard import Guard
 from snapbid.operations.dashboard.ledger import TrafficReader
-from snapbid.operations.dashboard.snapshot import CampaignMoney, Disk, OpsSnapshot
+from snapbid.operations.dashboard.snapshot import Disk, OpsSnapshot
 from snapbid.operations.dashboard.trends import Trends
 from snapbid.operations.dashboard.verdict import Judge
 from snapbid.operations.spending import SpendingReader
@@ -305,19 +305,13 @@ class Watch:
         if self._known is None:
             return False
         today = datetime.datetime.now(datetime.UTC).date()
-        most = self._known.budgeted.most
         try:
             ssps = await self._traffic.fetch(today, self._known.ssps)
-            figures, _ = await self._spending.fetch(most)
+            money, _ = await self._spending.fetch(self._known.budgeted.most)
         except (RedisError, OSError):
             self._update(ssps=None, money=None)
             return False
-        costs = {
-            campaign.id: _cost(campaign.document) for campaign in most if campaign.id in figures
-        }
-        self._update(
-            ssps=ssps, money=[CampaignMoney(of, costs[name]) for name, of in figures.items()]
-        )
+        self._update(ssps=ssps, money=list(money.values()))
         return True
 
     def _update_risks(self, store: StoreName, risks: list[Risk]) -> None:
@@ -326,14 +320,6 @@ class Watch:
 
     def _update(self, **changes: object) -> None:
         self.snapshot = msgspec.structs.replace(self.snapshot, **changes)
-
-
-class _Priced(msgspec.Struct):
-    cpm: float
-
-
-def _cost(document: str) -> float:
-    return msgspec.json.decode(document, type=_Priced).cpm / 1000
 
 
 class _Readiness(msgspec.Struct):
