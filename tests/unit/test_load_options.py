@@ -12,10 +12,9 @@ from snapbid.loadtest import objectives, options, scenario
 from snapbid.loadtest.accounts import Account
 from snapbid.loadtest.check import ReceivedResponse, parse, request_limits
 from snapbid.loadtest.client import Call
-from snapbid.loadtest.faults import Faults
 from snapbid.loadtest.notice_sender import Delay, NoticeHabits, NoticeSender
 from snapbid.loadtest.options import Mix, OptionError
-from snapbid.loadtest.plan import MAX_TRIALS, Phase, Schedule, capacity, fixed
+from snapbid.loadtest.plan import MAX_TRIALS, Faults, Phase, Schedule, capacity, fixed
 from snapbid.loadtest.result import ClientFigures, PhaseResult
 from snapbid.reference import rates
 

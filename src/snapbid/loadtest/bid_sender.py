@@ -2,18 +2,21 @@
 
 from collections.abc import Mapping
 from random import Random
+from typing import Final
 
 from snapbid.loadtest.accounts import Account
 from snapbid.loadtest.auctions import Auction, AuctionSource
 from snapbid.loadtest.check import BrokenRule, check, parse
-from snapbid.loadtest.client import Call, LoadClient
-from snapbid.loadtest.faults import SHOWN_BODY, FaultMaker, Faults
+from snapbid.loadtest.client import Call, LoadClient, Manner
 from snapbid.loadtest.notice_sender import NoticeSender
-from snapbid.loadtest.tally import BID, DROPPED, LOST, NO_BID, WRONG, Tally
+from snapbid.loadtest.plan import Faults
+from snapbid.loadtest.tally import BID, DROPPED, LOST, NO_BID, REFUSED, SLOW, WRONG, Tally
+
+SHOWN_BODY: Final = 200  # bytes of an unexpected answer
 
 
 class BidSender:
-    """Sends one phase's requests and records how each one ended."""
+    """Sends one phase's requests, a share of them faulty, and records how each one ended."""
 
     def __init__(
         self,
@@ -31,19 +34,46 @@ class BidSender:
         self._source = source
         self._accounts = accounts
         self._notices = notices
-        self._faults = FaultMaker(faults, tally, random) if faults != Faults() else None
+        self._faults = faults if faults != Faults() else None
+        self._random = random
         self._ours = ours
         self.tally = tally
 
     def send(self, due: float, now: float) -> None:
         auction, auction_id = self._source.next()
         self.tally.offer(due, now)
-        wire, context = auction.before + auction_id.encode() + auction.after, (auction, auction_id)
-        faulty = self._faults and self._faults.call(wire, due, self, self._judge, context)
-        self._client.submit(faulty or Call(wire, due, self, context))
+        wire = auction.before + auction_id.encode() + auction.after
+        self._client.submit(self._call(wire, due, (auction, auction_id)))
+
+    def _call(self, wire: bytes, due: float, context: object) -> Call:
+        """Return the call of a request, or a faulty one; malformed and cut ones have no context."""
+        faults = self._faults
+        if faults is None:
+            return Call(wire, due, self, context)
+        drawn = self._random.random()
+        if drawn < faults.malformed:
+            return Call(wire[:-1] + b" ", due, self, None)
+        drawn -= faults.malformed
+        if drawn < faults.hang_up:
+            return Call(wire, due, self, None, Manner.CUT)
+        slow = drawn - faults.hang_up < faults.slow
+        return Call(wire, due, self, context, Manner.SLOW if slow else Manner.WHOLE)
 
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
-        self.tally.end(call, now, self._judge(call, status, body, now))
+        if call.context is None:
+            kind = self._judge_malformed(status, body)
+        else:
+            kind = self._judge(call, status, body, now)
+            if call.manner is Manner.SLOW and kind in (BID, NO_BID):
+                kind = SLOW
+        self.tally.end(call, now, kind)
+
+    def _judge_malformed(self, status: int, body: bytes) -> str:
+        if status == 400:
+            return REFUSED
+        detail = body[:SHOWN_BODY].decode(errors="replace")
+        self.tally.fail(BrokenRule(f"status {status} for a malformed request", detail))
+        return WRONG
 
     def _judge(self, call: Call, status: int, body: bytes, now: float) -> str:
         """Check an answer; return the kind under which its request counts."""
@@ -78,7 +108,11 @@ class BidSender:
         self.tally.end(call, now, DROPPED)
 
     def lost(self, call: Call, now: float) -> None:
-        auction: Auction = call.context[0]
-        if auction.counts:
-            self._accounts[auction.ssp].maybe_bids += 1
+        if call.manner is Manner.CUT:
+            self.tally.hang_up()
+            return
+        if call.context is not None:
+            auction: Auction = call.context[0]
+            if auction.counts:
+                self._accounts[auction.ssp].maybe_bids += 1
         self.tally.end(call, now, LOST)

@@ -6,15 +6,34 @@ A plan is a generator: it yields the next phase and is sent that phase's result.
 from collections.abc import Generator
 from math import sqrt
 from random import Random
-from typing import Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from snapbid.loadtest.faults import Faults
+from msgspec import Meta, Struct
+
 from snapbid.loadtest.result import PhaseResult
 
 PRECISION: Final = 0.05  # of the capacity, relative
 GROWTH: Final = 2.0
 MAX_TRIALS: Final = 14
 FULL: Final = 2 / 3  # of the connections
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Faults(Struct, frozen=True, forbid_unknown_fields=True):
+    """The shares of requests that are made faulty on purpose.
+
+    `malformed` requests have truncated JSON, and should get a 400. The second half of a `slow`
+    request is sent a second after the first. A `hang_up` closes the connection in the middle of the
+    request. They count under kinds of their own (see `tally`), not in the bid rate.
+    """
+
+    malformed: Share = 0.0
+    slow: Share = 0.0
+    hang_up: Share = 0.0
+
+    def __post_init__(self) -> None:
+        if self.malformed + self.slow + self.hang_up > 1:
+            raise ValueError("the shares of faults must add up to at most 1")
 
 
 class Phase(NamedTuple):

@@ -10,9 +10,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from snapbid.loadtest.faults import Faults
 from snapbid.loadtest.options import MAX_RATE, Mix, OptionError, duration
-from snapbid.loadtest.plan import Phase
+from snapbid.loadtest.plan import Faults, Phase
 
 MAX_PHASES: Final = 100
 MAX_PHASE_S: Final = 3600.0
