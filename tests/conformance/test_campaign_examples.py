@@ -12,11 +12,11 @@ from support.snapshot import RATES, snapshot_of
 from snapbid.campaigns.campaign import Campaign, CampaignMistake
 from snapbid.campaigns.campaign_file import read_file
 from snapbid.campaigns.review import Known, warnings_of
-from snapbid.operations.export import examples, read
+from snapbid.operations.export import EXAMPLES, EXAMPLES_PAGE, read
 from snapbid.reference.geo import GeoDatabase
 
 MONDAY = datetime(2027, 3, 1, 7, 30, tzinfo=UTC)
-FILES = [name for name in examples.NAMES if ".request." not in name and name != examples.PAGE]
+FILES = [name for name in EXAMPLES if ".request." not in name and name != EXAMPLES_PAGE]
 
 
 def campaigns(file: str) -> list[Campaign]:
@@ -68,7 +68,7 @@ def test_every_medium_and_need_has_an_example() -> None:
 
 
 def test_files_match_their_page() -> None:
-    page = read(examples.PAGE)
+    page = read(EXAMPLES_PAGE)
     blocks = re.findall(r"^```jsonl?\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert [read(name) for name in examples.NAMES if name != examples.PAGE] == blocks
+    assert [read(name) for name in EXAMPLES if name != EXAMPLES_PAGE] == blocks
     assert "](" not in page  # exported, a link would lead nowhere

@@ -21,7 +21,7 @@ from snapbid.base.settings import VARIABLES, load, require_serving
 from snapbid.cli.main import main
 from snapbid.drain.run import SETTINGS as DRAIN_SETTINGS
 from snapbid.metrics import DEFINITIONS
-from snapbid.operations.export import FILES, program, read
+from snapbid.operations.export import FILES, UnreachableError, check_program, read
 
 PACKAGE = Path(*snapbid.__path__)
 PROGRAM = Path("/opt/snapbid/bin/snapbid")
@@ -366,7 +366,7 @@ def test_units_name_the_program_by_its_full_path(monkeypatch: pytest.MonkeyPatch
 def test_units_name_only_accessible_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "HIDDEN", ())
+    monkeypatch.setattr("snapbid.operations.export.HIDDEN", ())
     for folder in (tmp_path, *tmp_path.parents):
         if folder.owner() == tmp_path.owner() and folder.stat().st_mode & 0o077 == 0:
             folder.chmod(0o711)
@@ -380,14 +380,14 @@ def test_units_name_only_accessible_programs(
         path.write_text("#!/bin/sh\n")
         path.chmod(mode)
         if why is None:
-            program.check(path)
+            check_program(path)
         else:
-            with pytest.raises(program.UnreachableError, match=why):
-                program.check(path)
+            with pytest.raises(UnreachableError, match=why):
+                check_program(path)
     (closed / "python").touch(0o755)
     script.write_text(f"#!{closed}/python -I\n")
-    with pytest.raises(program.UnreachableError, match=f"{closed} is not accessible"):
-        program.check(script)
+    with pytest.raises(UnreachableError, match=f"{closed} is not accessible"):
+        check_program(script)
 
 
 def test_systemd_takes_the_units(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from snapbid.cli import console, load
 from snapbid.loadtest.exports import junit, prometheus
 from snapbid.loadtest.options import OptionError
 from snapbid.loadtest.result import LoadResult
-from snapbid.loadtest.verdict import judge
+from snapbid.loadtest.run import judge
 
 MISSED = {"objective": "p99=5ms", "found": 9.5, "met": False, "phase": "load"}
 MET = {"objective": "errors=0.1%", "found": 0.0, "met": True, "phase": "load"}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from snapbid.loadtest import plots
-from snapbid.loadtest.cells import number, rounded
+from snapbid.loadtest.page import number, rounded
 from snapbid.loadtest.plots import Line
 
 

@@ -31,7 +31,7 @@ from support.one_by_one import Found, OneByOne, lines_of
 
 from snapbid.auctionlog.files import FileSet, files_of
 from snapbid.auctionlog.layout import BID, GAP, LoggedRow
-from snapbid.operations.reconcile import claims, compare, exports, own, result
+from snapbid.operations.reconcile import claims, compare, exports, result
 from snapbid.operations.reconcile.claims import Form
 from snapbid.operations.reconcile.compare import Comparison, Dispute, ReportedDay, Terms
 from snapbid.operations.reconcile.exports import LogError
@@ -407,7 +407,7 @@ def test_bids_belong_to_the_family_of_their_day(tmp_path: Path) -> None:
         claims.load(database, tmp_path / "log.csv", Form({}))
         database.execute("CREATE TABLE claims AS FROM claims_of_all_days")
         database.execute("CREATE TABLE kinds AS SELECT 'win' AS kind")
-        own.load(database, files_of(tmp_path, None, None), family)
+        compare.load_own(database, files_of(tmp_path, None, None), family)
         found = database.execute("SELECT price FROM bids ORDER BY price").fetchall()
     assert [number for (number,) in found] == [1, 2, 7, 8, 9, 10, 11, 12]
 

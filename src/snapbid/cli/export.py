@@ -9,8 +9,7 @@ import click
 
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
-from snapbid.operations.export import FILES, PRIVATE, read
-from snapbid.operations.export.program import UnreachableError
+from snapbid.operations.export import FILES, PRIVATE, UnreachableError, read
 
 COMPLETION: Final = "completion"
 SHELLS: Final = ("bash", "zsh", "fish")

@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from snapbid.loadtest import plots
-from snapbid.loadtest.cells import number, rounded, table
-from snapbid.loadtest.page import SHOWN, start
+from snapbid.loadtest.page import SHOWN, number, rounded, start, table
 from snapbid.loadtest.plots import Line
 from snapbid.loadtest.result import LoadResult, PhaseResult
 

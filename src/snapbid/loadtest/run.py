@@ -24,9 +24,9 @@ from snapbid.loadtest.result import (
     ObjectiveResult,
     PhaseResult,
     Reconciliation,
+    Verdict,
 )
 from snapbid.loadtest.tally import Tally
-from snapbid.loadtest.verdict import judge
 from snapbid.reference.rates import Rates
 
 LEAST: Final = 50  # completed requests before a run may be aborted
@@ -289,3 +289,45 @@ def described(options: Options, generators: int) -> dict[str, str]:
     if options.events is not None:
         settings["events"] = f"{options.events.rate:g}/s of {options.events.size} events each"
     return settings
+
+
+def judge(
+    phases: Sequence[PhaseResult],
+    capacity: float | None,
+    notices: NoticeFigures,
+    events: EventFigures | None,
+    reconciliation: Reconciliation,
+    ended_early: str,
+) -> Verdict:
+    """Judge a run; the verdict names the first reason for its failure.
+
+    A capacity search may miss objectives and still pass. `ended_early`: why the run was aborted; ""
+    if it was not.
+    """
+    measured = [phase for phase in phases if phase.measured]
+    if ended_early or not measured:
+        return Verdict(False, ended_early or "interrupted")
+    if reconciliation.status == reports.DIFFERENT:
+        return Verdict(False, f"the report differs: {reconciliation.detail}")
+    if reconciliation.status == reports.NOT_DONE and reconciliation.detail != "--no-reconcile":
+        return Verdict(False, reconciliation.detail)
+    if missed := _missed(measured, capacity):
+        return Verdict(False, missed)
+    failed = sum(notices.failed.values())
+    if failed:
+        return Verdict(False, f"{failed} notices failed: {notices.example}")
+    if events is not None and events.failed:
+        return Verdict(False, f"{events.failed} event batches failed: {events.example}")
+    return Verdict(True, "")
+
+
+def _missed(measured: Sequence[PhaseResult], capacity: float | None) -> str:
+    """Return which objective was missed, or that a search found no capacity; "" if neither."""
+    if capacity is not None:
+        last = measured[-1]
+        return "" if capacity > 0 else f"no rate met the objectives; {last.rate:g}/s: {last.missed}"
+    for phase in measured:
+        if not phase.held:
+            why = f"; {phase.client.why}" if phase.client.why else ""
+            return f"objective missed in {phase.name} at {phase.rate:g}/s: {phase.missed}{why}"
+    return ""

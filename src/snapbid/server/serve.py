@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,6 +25,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from snapbid.auctionlog.chunks import spool_of
+from snapbid.base.child import ChildProcess
 from snapbid.base.errors import is_disk_full
 from snapbid.base.logs import GRANIAN, log_to_stderr
 from snapbid.base.risks import RiskLog
@@ -37,11 +40,11 @@ from snapbid.report import tokens
 from snapbid.server import connections
 from snapbid.server.allocating import AllocatorThread
 from snapbid.server.granian import GranianServer
-from snapbid.server.log_writer import problem_of, writer_of
 from snapbid.server.process import create
 
 BACKLOG: Final = 4096
 STOP_S: Final = 20  # for requests in flight
+WRITER_STOP_S: Final = 60.0  # for the auction log's writer, to convert the remaining rows
 START_S: Final = 60  # for a replacement worker to listen
 
 ANNOUNCE_POLL_S: Final = 0.1
@@ -88,7 +91,10 @@ def serve(settings: ServingSettings) -> int:
     os.environ[VARIABLES["ledger_shards"]] = str(settings.shards)  # for them
     writer = None
     if settings.auction_log is not None:
-        writer = writer_of(settings.auction_log, settings.auction_log_s)
+        writer = ChildProcess(
+            "auction log writer", "snapbid.auctionlog", str(settings.auction_log),
+            str(settings.auction_log_s), stop_s=WRITER_STOP_S,
+        )  # fmt: skip
         writer.start()
     allocator.start()
     publisher.start()
@@ -123,7 +129,7 @@ def _check(settings: ServingSettings) -> None:
             raise ServeError(
                 f"SNAPBID_RECORD {settings.record} cannot be used: {error.strerror}"
             ) from error
-    if settings.auction_log is not None and (problem := problem_of(settings.auction_log)):
+    if settings.auction_log is not None and (problem := _log_problem(settings.auction_log)):
         raise ServeError(f"SNAPBID_AUCTION_LOG {problem}")
     try:
         family, address = bound(settings.host, settings.port)
@@ -133,6 +139,17 @@ def _check(settings: ServingSettings) -> None:
         raise PortError(
             f"SNAPBID_PORT {settings.port} on {settings.host} cannot be used: {error.strerror}"
         ) from error
+
+
+def _log_problem(directory: Path) -> str | None:
+    """Return why a directory cannot hold the auction log; None if it can."""
+    if find_spec("duckdb") is None:
+        return "needs duckdb: pip install 'snapbid[parquet]'"
+    try:
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as error:
+        return f"{directory}: {error.strerror}"
+    return None if os.access(directory, os.W_OK | os.X_OK) else f"{directory}: not writable"
 
 
 def _warn_of_base_url(settings: ServingSettings) -> None:

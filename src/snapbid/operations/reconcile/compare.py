@@ -15,6 +15,7 @@ All of this is SQL: claims.sql reads the SSP's log, own.sql reads ours, and comp
 both. DuckDB spills to disk what does not fit into memory.
 """
 
+import glob
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
@@ -27,7 +28,8 @@ import duckdb
 from msgspec import Struct
 
 from snapbid.auctionlog.files import as_os_error, files_of
-from snapbid.operations.reconcile import claims, own
+from snapbid.auctionlog.table import COLUMNS, LOGGED
+from snapbid.operations.reconcile import claims
 from snapbid.operations.reconcile.claims import Form, Seen, set_variables
 from snapbid.warehouse.registry import FamilySpan
 
@@ -180,7 +182,7 @@ class Comparison:
             path = Path(scratch, "comparison.duckdb")
             with duckdb.connect(path, config=_CONFIG) as database:
                 self._take_claims(database, log, form)
-                own.load(database, files_of(directory, self.first, self.last), self.terms.spans)
+                load_own(database, files_of(directory, self.first, self.last), self.terms.spans)
                 self.gaps = [LogGap(*gap) for gap in database.execute("FROM gaps").fetchall()]
                 self._add_ours(database, "own_days")
                 self._take_report()
@@ -305,6 +307,24 @@ class Comparison:
 
 
 # From all days, since their log may have no line on the days compared.
+def load_own(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> None:
+    """Load bids, notices to compare and gaps (own.sql) from the auction log's files.
+
+    `family`: the SSP's descriptors, with the days on which each belongs to the SSP.
+    """
+    database.execute("CREATE TABLE family (descriptor VARCHAR, first_day DATE, last_day DATE)")
+    database.executemany("INSERT INTO family VALUES ($1, $2, $3)", family)
+    if paths:
+        set_variables(database, {"paths": [glob.escape(str(path)) for path in paths]})
+        database.execute("CREATE VIEW rows AS FROM read_parquet(getvariable('paths'))")
+    else:
+        database.execute(LOGGED)
+        database.execute(
+            f"CREATE TABLE rows AS {COLUMNS}".replace("$machine", "''").replace("$worker", "''")
+        )
+    claims.run(database, "own.sql")
+
+
 _KINDS: Final = """
 CREATE TABLE kinds AS
 WITH readable AS (FROM claims_of_all_days WHERE mistake IS NULL)
