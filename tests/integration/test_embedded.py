@@ -409,8 +409,8 @@ class LoadingRedis(Redis):
 class StartingPostgres(Postgres):
     """Its pid file says that it is starting from the beginning."""
 
-    def _status(self, process: subprocess.Popen[bytes]) -> str:
-        return super()._status(process) or "starting"
+    def _state(self, process: subprocess.Popen[bytes]) -> str:
+        return super()._state(process) or "starting"
 
 
 @pytest.mark.parametrize(

@@ -23,24 +23,21 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 from snapbid.base.settings import without_settings
-from snapbid.embedded.home import Home
 from snapbid.embedded.process import (
     EmbeddedError,
-    StartWait,
     evict,
     read_pid,
     rotate,
     size,
     spawn,
-    stop,
     tail,
     wrapped,
 )
+from snapbid.embedded.server import Server
 
 START_S = 120.0  # before its pid file says that it is starting; then, recovery has no limit
 ORPHANS_S = 15.0  # for the backends of a killed postmaster to notice and exit
@@ -48,28 +45,16 @@ DATABASE = USER = "snapbid"
 UNCHECKED_ACCESS = "--securebits=+no_setuid_fixup"
 
 
-class Postgres:
-    """A private PostgreSQL server.
-
-    `start` blocks until the server answers; it raises EmbeddedError with the cause and a remedy.
-    `say` receives messages for the operator. `stopping`: whether to stop waiting for an answer.
-    """
+class Postgres(Server):
+    """A private PostgreSQL server."""
 
     name = "PostgreSQL"
+    folder = "postgres"
+    stop_signal = signal.SIGINT  # fast: open transactions are rolled back, committed ones kept
 
-    def __init__(
-        self,
-        home: Home,
-        say: Callable[[str], None] = lambda _: None,
-        stopping: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._home = home
-        self._say = say
-        self._is_stopping = stopping
-        self.data = home.path / "postgres"
-        self.log = home.log / "postgres.log"
-        self.sockets = home.run / "postgres"
-        self.process: subprocess.Popen[bytes] | None = None
+    @property
+    def sockets(self) -> Path:
+        return self._home.run / "postgres"
 
     @property
     def dsn(self) -> str:
@@ -156,33 +141,15 @@ class Postgres:
                 privileges=account,
                 env=_environment(),
             )
-            if self._ready(self.process):
+            if self._await(self.process, START_S):
                 return
             lingering = "pre-existing shared memory block" in tail(self.log, since)
             if not lingering or time.monotonic() > orphans:
                 raise self._error("it exited or did not become ready", since)
             time.sleep(0.1)  # the backends are not our children, so we cannot wait on them
 
-    def _ready(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait until the pid file says `ready`, as pg_ctl does.
-
-        Returns False if the server exits first. If it neither becomes ready nor recovers for
-        `START_S`, stops it and returns False.
-        """
-        wait = StartWait(self.name, START_S, self._say, self._is_stopping)
-        while (status := self._status(process)) != "ready":
-            try:
-                process.wait(0.02)
-                return False
-            except subprocess.TimeoutExpired:
-                pass
-            if not wait.goes_on(status == "starting"):
-                stop(process, signal.SIGINT)
-                return False
-        return True
-
-    def _status(self, process: subprocess.Popen[bytes]) -> str:
-        """Return the status in the pid file; empty if there is none of this process."""
+    def _state(self, process: subprocess.Popen[bytes]) -> str:
+        """Return the status in the pid file, as pg_ctl does; "" if it is not this process's."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -198,16 +165,6 @@ class Postgres:
         path.mkdir(mode=0o700, exist_ok=True)
         if os.geteuid() == 0:
             os.chown(path, *_nobody())
-
-    def poll(self) -> int | None:
-        """Return the exit status; None if the server is running, or has not been started."""
-        return self.process.poll() if self.process else None
-
-    def stop(self) -> None:
-        """Shut down fast: open transactions are rolled back, committed ones kept."""
-        if self.process:
-            stop(self.process, signal.SIGINT)
-            self.process = None
 
 
 def _environment() -> dict[str, str]:

@@ -24,17 +24,8 @@ from urllib.parse import quote
 from snapbid.base.outputs import sync
 from snapbid.embedded import memory, redis_server
 from snapbid.embedded.home import Home
-from snapbid.embedded.process import (
-    EmbeddedError,
-    StartWait,
-    evict,
-    read_pid,
-    rotate,
-    size,
-    spawn,
-    stop,
-    tail,
-)
+from snapbid.embedded.process import EmbeddedError, evict, read_pid, rotate, size, spawn, tail
+from snapbid.embedded.server import Server
 from snapbid.embedded.space import DiskReserve
 from snapbid.redisclient.risks import DISK_IS_FULL, SYNCED_BY_UP
 
@@ -44,14 +35,12 @@ MEMORY_SHARE = 0.5  # of the available memory
 START_S = 60.0  # without an answer; while Redis says that it is loading, there is no limit
 
 
-class Redis:
-    """A private Redis server.
-
-    `start` blocks until the server answers; it raises EmbeddedError with the cause and a remedy.
-    `say` receives messages for the operator. `stopping`: whether to stop waiting for an answer.
-    """
+class Redis(Server):
+    """A private Redis server."""
 
     name = "Redis"
+    folder = "redis"
+    stop_signal = signal.SIGTERM
 
     def __init__(
         self,
@@ -59,12 +48,8 @@ class Redis:
         say: Callable[[str], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.data = home.path / "redis"
-        self.log = home.log / "redis.log"
+        super().__init__(home, say, stopping)
         self.socket = home.run / "redis.sock"
-        self.process: subprocess.Popen[bytes] | None = None
-        self._say = say
-        self._is_stopping = stopping
         self._max_bytes = int(memory.usable() * MEMORY_SHARE)
         self._reserve = DiskReserve()
         self._accepting = False
@@ -84,7 +69,10 @@ class Redis:
         rotate(self.log)
         since = size(self.log)
         self.process = spawn([server.path, *self._options()], log=self.log)
-        self._await_answer(self.process, since)
+        if not self._await(self.process, START_S):
+            raise EmbeddedError(
+                f"Redis cannot start: see {self.log}, which ends:{tail(self.log, since)}"
+            )
         redis_server.record(self.data, server)
         self._accepting, self._reserve = False, DiskReserve()
         self._check_space()
@@ -156,18 +144,11 @@ class Redis:
         }
         return [part for name, value in options.items() for part in (f"--{name}", value)]
 
-    def _await_answer(self, process: subprocess.Popen[bytes], since: int) -> None:
-        wait = StartWait(self.name, START_S, self._say, self._is_stopping)
-        while not (answer := self._ask(b"PING")).startswith(b"+PONG"):
-            try:
-                process.wait(0.02)
-            except subprocess.TimeoutExpired:
-                if wait.goes_on(answer.startswith(b"-LOADING")):
-                    continue
-                stop(process, signal.SIGTERM)
-            raise EmbeddedError(
-                f"Redis cannot start: see {self.log}, which ends:{tail(self.log, since)}"
-            )
+    def _state(self, process: subprocess.Popen[bytes]) -> str:
+        answer = self._ask(b"PING")
+        if answer.startswith(b"+PONG"):
+            return "ready"
+        return "starting" if answer.startswith(b"-LOADING") else ""
 
     def _ask(self, command: bytes) -> bytes:
         """Return the beginning of Redis' answer; nothing if there is none."""
@@ -180,15 +161,9 @@ class Redis:
             except OSError:
                 return b""
 
-    def poll(self) -> int | None:
-        """Return the exit status; None if the server is running, or has not been started."""
-        return self.process.poll() if self.process else None
-
     def stop(self) -> None:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
         self._threads = []
-        if self.process:
-            stop(self.process, signal.SIGTERM)
-            self.process = None
+        super().stop()
