@@ -92,21 +92,37 @@ def running(settings: Settings) -> dict[str, str] | None:
         return running_env(settings.home)
 
 
-def database_url(settings: Settings) -> str:
+def database_url() -> str:
     """Return the warehouse's URL from the settings or the running embedded instance."""
-    if settings.database_url is not None:
-        return settings.database_url
-    return instance(settings, "database_url")["SNAPBID_DATABASE_URL"]
+    url = _found("database_url").database_url
+    assert url is not None
+    return url
 
 
-def with_redis(settings: Settings) -> Settings:
+def with_redis() -> Settings:
     """Return the settings, or those of the running embedded instance if Redis is not set."""
-    if settings.redis_url is not None:
-        return settings
-    return load(instance(settings, "redis_url"))
+    return _found("redis_url")
 
 
-def instance(settings: Settings, *fields: str) -> dict[str, str]:
+def with_stores() -> StoreSettings:
+    """Return the settings, or those of the running embedded instance if no store is set."""
+    return require_stores(_found("redis_url", "database_url"))
+
+
+def with_ledger() -> StoreSettings:
+    """Return the settings as `with_stores` does, with the ledger's number of shards."""
+    return with_shards(with_stores())
+
+
+def _found(*fields: str) -> Settings:
+    """Return the settings, or those of the running embedded instance if none of `fields` is set."""
+    settings = load(os.environ)
+    if all(getattr(settings, field) is None for field in fields):
+        settings = load(_instance(settings, *fields))
+    return settings
+
+
+def _instance(settings: Settings, *fields: str) -> dict[str, str]:
     """Return all settings of the running embedded instance.
 
     Raises WrongSettings if none is running; the message says that `fields` are unset.
@@ -122,7 +138,7 @@ def instance(settings: Settings, *fields: str) -> dict[str, str]:
     return env
 
 
-def signing(settings: Settings) -> tuple[bytes, str]:
+def signing() -> tuple[bytes, str]:
     """Return the key and the issuer of report tokens.
 
     If no key is set, the settings of the running embedded instance replace those that are unset.
@@ -130,8 +146,9 @@ def signing(settings: Settings) -> tuple[bytes, str]:
     """
     from snapbid.report import tokens
 
+    settings = load(os.environ)
     if settings.jwt_secret is None:
-        env = instance(settings, "jwt_secret")
+        env = _instance(settings, "jwt_secret")
         settings = load(env | {name: value for name, value in os.environ.items() if value})
         if settings.jwt_secret is None:
             raise SettingsError(["SNAPBID_JWT_SECRET must be set"])
@@ -141,13 +158,6 @@ def signing(settings: Settings) -> tuple[bytes, str]:
     except ValueError as error:
         raise WrongSettings(f"SNAPBID_JWT_SECRET cannot sign tokens: {error}") from error
     return key, settings.jwt_issuer
-
-
-def with_stores(settings: Settings) -> StoreSettings:
-    """Return the settings, or those of the running embedded instance if no store is set."""
-    if settings.redis_url is None and settings.database_url is None:
-        settings = load(instance(settings, "redis_url", "database_url"))
-    return require_stores(settings)
 
 
 def with_shards(settings: S) -> S:
@@ -167,8 +177,8 @@ def with_shards(settings: S) -> S:
     return preflight.with_shards(settings, shards)
 
 
-def check_ledger(settings: StoreSettings) -> StoreSettings:
-    """Check that the ledger is the warehouse's, and add its number of shards to the settings.
+def check_ledger() -> StoreSettings:
+    """Return the settings as `with_ledger` does, once the ledger is seen to be the warehouse's.
 
     Raises Refused as `with_shards` does, and if the ledger belongs to another warehouse.
     """
@@ -176,7 +186,7 @@ def check_ledger(settings: StoreSettings) -> StoreSettings:
 
     from snapbid.operations import preflight
 
-    settings = with_shards(settings)
+    settings = with_ledger()
     with refusing(preflight.VolatileStoreError):
         asyncio.run(preflight.check_ledger(settings))
     return settings
@@ -188,7 +198,7 @@ def in_warehouse(
     **more: P.kwargs,
 ) -> T:
     """Run `work` on a warehouse connection; the audit trail attributes changes to this command."""
-    dsn = database_url(load(os.environ))
+    dsn = database_url()
     context = click.get_current_context()
 
     async def session() -> T:
@@ -270,7 +280,7 @@ def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str
 
     settings = load(os.environ)
     if settings.redis_url is None and (required or running(settings) is not None):
-        settings = with_redis(settings)
+        settings = with_redis()
     if settings.redis_url is None:
         return {}
     try:

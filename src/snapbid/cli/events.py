@@ -1,11 +1,9 @@
 """`snapbid events` and `snapbid rates`: replay dead letters, manage exchange rates."""
 
-import os
 from datetime import date
 
 import click
 
-from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellGroup
 
@@ -22,7 +20,7 @@ def events_replay() -> None:
 
     from snapbid.drain.replay import replay
 
-    settings = console.check_ledger(console.with_stores(load(os.environ)))
+    settings = console.check_ledger()
     try:
         count = console.finish(replay(settings), settings.database_url)
     except RedisError as error:

@@ -1,12 +1,11 @@
 """`snapbid explain SSP FILE`: explain the answer to a bid request (contract 1, "Commands")."""
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from snapbid.base.settings import StoreSettings, load
+from snapbid.base.settings import StoreSettings
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
@@ -39,7 +38,7 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
     what the bids on its other impressions would use of a budget or a frequency cap. Exit status: 0,
     or 1 if the request is refused with an error.
     """
-    settings = console.with_shards(console.with_stores(load(os.environ)))
+    settings = console.with_ledger()
     with console.opened(file) as source:
         body = source.read()
     answer, rows = console.finish(_explain(settings, ssp, body, campaign), settings.database_url)

@@ -1,12 +1,10 @@
 """`snapbid forget`: remove a person's data, and store none of it in future."""
 
-import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
@@ -74,7 +72,7 @@ def forget(
         forgetting.check(ids)
     except forgetting.ForgetError as error:
         raise console.WrongInput(str(error)) from error
-    settings = console.check_ledger(console.with_stores(load(os.environ)))
+    settings = console.check_ledger()
     redis_url, shards = settings.redis_url, settings.shards
     asked = forgetting.Asked(ids, products, ssps, everywhere)
     receipt: dict[str, Any] = {"receipt": secrets.token_hex(8), "at": datetime.now(UTC)}

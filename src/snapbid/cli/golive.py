@@ -1,13 +1,12 @@
 """`snapbid golive SSP`: document 2's go-live checklist (contract 1, "Commands")."""
 
-import os
 import re
 import sys
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from snapbid.base.settings import StoreSettings, load
+from snapbid.base.settings import StoreSettings
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
@@ -43,7 +42,7 @@ def golive(ssp: str, minutes: int, as_json: bool) -> None:
     from snapbid.operations.golive.checklist import judge
     from snapbid.warehouse import registry
 
-    settings = console.with_shards(console.with_stores(load(os.environ)))
+    settings = console.with_ledger()
     known = console.in_warehouse(registry.fetch_numbered)
     if ssp not in known:
         raise console.Refused(f"{ssp[:60]!a} is not registered: add it with snapbid ssp add")

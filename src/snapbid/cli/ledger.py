@@ -1,10 +1,7 @@
 """`snapbid ledger`: adopt a ledger for this warehouse, or move it."""
 
-import os
-
 import click
 
-from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellGroup
 
@@ -27,7 +24,7 @@ def ledger_adopt() -> None:
 
     from snapbid.drain.adopt import adopt
 
-    settings = console.with_shards(console.with_stores(load(os.environ)))
+    settings = console.with_ledger()
     try:
         done = console.finish(adopt(settings), settings.database_url)
     except RedisError as error:
@@ -86,7 +83,7 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
         addresses.parse(url)
     except ValueError as error:
         raise console.WrongInput(f"--to: {error}") from error
-    settings = console.with_shards(console.with_redis(load(os.environ)))
+    settings = console.with_shards(console.with_redis())
     assert settings.redis_url is not None
     old = moving.LedgerPlace(settings.redis_url, settings.shards, settings.redis_replicas)
     try:

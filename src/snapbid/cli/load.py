@@ -363,7 +363,7 @@ def _access(
         canonical = {ssp: stated.get(ssp, ssp) for ssp in descriptors}
     else:
         try:
-            key, issuer = console.signing(load_settings(os.environ))
+            key, issuer = console.signing()
             known = console.in_warehouse(registry.fetch_all)
         except console.WrongSettings as error:
             raise OptionError(

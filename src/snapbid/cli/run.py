@@ -44,7 +44,7 @@ def serve(record: str | None, sample: str | None) -> None:
 @click.command(cls=ShellCommand, examples=["snapbid drain"])
 def drain() -> None:
     """Carry the counters in Redis to the warehouse; several drains share the work."""
-    settings = console.with_stores(load(os.environ))
+    settings = console.with_stores()
     from snapbid.drain.run import run
 
     keep_private()
@@ -56,7 +56,7 @@ def migrate() -> None:
     """Bring the warehouse schema up to date."""
     from snapbid.warehouse import migrate as schema
 
-    dsn = console.database_url(load(os.environ))
+    dsn = console.database_url()
     with console.refusing(schema.MigrationError):
         applied = console.finish(schema.migrate(dsn), dsn)
     for name in applied:

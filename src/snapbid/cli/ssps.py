@@ -1,13 +1,11 @@
 """`snapbid ssp` and `snapbid token`: the SSP registry, and tokens for the daily report."""
 
-import os
 import re
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
 from snapbid.base.access import MAX_QPS, Network, SspAccess, parse_networks
-from snapbid.base.settings import load
 from snapbid.cli import console
 from snapbid.cli.shell import ShellGroup
 
@@ -170,7 +168,7 @@ def token_issue(ssp_id: str) -> None:
     from snapbid.report import tokens
     from snapbid.warehouse import audit, registry
 
-    key, issuer = console.signing(load(os.environ))
+    key, issuer = console.signing()
     jti = tokens.new_id()
 
     async def work(connection: "asyncpg.Connection") -> str | None:
