@@ -32,7 +32,7 @@ from snapbid.operations.dashboard.counts import FEW
 from snapbid.operations.dashboard.ledger import NOTHING, SspTraffic, Traffic
 from snapbid.operations.dashboard.snapshot import OpsSnapshot
 from snapbid.operations.dashboard.view import page
-from snapbid.operations.dashboard.watch import OpsPaths, Watch
+from snapbid.operations.dashboard.watch import Watch
 from snapbid.warehouse.unavailable import UNAVAILABLE
 
 
@@ -346,7 +346,7 @@ def watch_of(home: Path, redis: str, database: str) -> Watch:
     settings = StoreSettings(
         base_url="", home=home, redis_url=redis, database_url=database, ledger_shards=1
     )
-    return Watch(settings, OpsPaths(home, home), Published(), RiskLog())
+    return Watch(settings, Published(), RiskLog())
 
 
 @contextlib.contextmanager

@@ -24,7 +24,6 @@ from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
-from snapbid.auctionlog.chunks import spool_of
 from snapbid.base.child import ChildProcess
 from snapbid.base.errors import is_disk_full
 from snapbid.base.logs import GRANIAN, log_to_stderr
@@ -33,7 +32,8 @@ from snapbid.base.settings import VARIABLES, ServingSettings, Settings, bound, r
 from snapbid.base.version import version
 from snapbid.catalog.publisher.publisher import CatalogPublisher
 from snapbid.operations import preflight
-from snapbid.operations.dashboard import OpsPaths, OpsServer, Watch
+from snapbid.operations.dashboard.server import OpsServer
+from snapbid.operations.dashboard.watch import Watch
 from snapbid.operations.recording.recorder import open_file
 from snapbid.reference.geo import GeoDatabase, GeoDatabaseError
 from snapbid.report import tokens
@@ -73,13 +73,11 @@ def serve(settings: ServingSettings) -> int:
     log_to_stderr()
     multiprocessing.set_start_method("spawn", force=True)  # a fork copies held locks
     publisher = CatalogPublisher(settings.database_url, settings.catalog_path)
-    log = settings.auction_log
-    paths = OpsPaths(settings.metrics_path, settings.spool_path, log and spool_of(log))
     risks = RiskLog()
     try:
         _check(settings)
         settings = asyncio.run(preflight.check(settings, risks))
-        watch = Watch(settings, paths, publisher, risks)
+        watch = Watch(settings, publisher, risks)
         allocator = _make_allocator(settings)
         ops = _open_ops(settings, watch)
     except (ServeError, preflight.VolatileStoreError) as error:

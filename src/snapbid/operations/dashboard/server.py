@@ -170,7 +170,7 @@ class OpsServer(ThreadingHTTPServer):
     def _metrics(self) -> tuple[bytes, str]:
         watch = self._watch
         series = gauges(watch.snapshot)
-        return metrics.exposition(watch.paths.counts, series), metrics.CONTENT_TYPE
+        return metrics.exposition(watch.settings.metrics_path, series), metrics.CONTENT_TYPE
 
     def _data(self) -> tuple[bytes, str]:
         return msgspec.json.encode(page(self._watch)), JSON

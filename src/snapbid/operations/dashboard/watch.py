@@ -19,7 +19,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from snapbid import metrics
-from snapbid.auctionlog.chunks import count_waiting
+from snapbid.auctionlog.chunks import count_waiting, spool_of
 from snapbid.auctionlog.layout import CHUNK_SIZE
 from snapbid.base.reasons import reason
 from snapbid.base.redis_keys import ShardKeys
@@ -65,14 +65,6 @@ LOG_BYTES: Final = 67_108_864  # free space that the auction log needs
 logger = logging.getLogger(__name__)
 
 
-class OpsPaths(NamedTuple):
-    """Directories that the watch reads."""
-
-    counts: Path  # slots of the counters
-    spool: Path  # spooled notices
-    auction_log: Path | None = None  # this machine's chunks
-
-
 class Publications(Protocol):
     """The times when the catalog was last published and checked (epoch s); None if never.
 
@@ -99,13 +91,7 @@ class WarehouseFacts(NamedTuple):
 class Watch:
     """Reads figures until stopped; other threads use `snapshot`, `trends` and `judge.verdict`."""
 
-    def __init__(
-        self,
-        settings: StoreSettings,
-        paths: OpsPaths,
-        publisher: Publications,
-        risk_log: RiskLog,
-    ) -> None:
+    def __init__(self, settings: StoreSettings, publisher: Publications, risk_log: RiskLog) -> None:
         self._publisher = publisher
         self._risk_log = risk_log
         self._history = CountHistory()
@@ -116,10 +102,10 @@ class Watch:
         self._known_at = 0.0  # monotonic
         self._known_version: float | None = None  # publication time of the catalog at that read
         self._thread = LoopThread("watch", self._read_all)
-        self.paths = paths
+        self._chunks = settings.auction_log and spool_of(settings.auction_log)
         self.settings = settings
         self.started_at = time()
-        self.trends = Trends(paths.counts)
+        self.trends = Trends(settings.metrics_path)
         self.judge = Judge()
         self.snapshot = OpsSnapshot(started_at=self.started_at)
 
@@ -165,19 +151,20 @@ class Watch:
         return answers
 
     async def _read_counters(self) -> bool:
-        now, counts = time(), await asyncio.to_thread(metrics.read, self.paths.counts)
+        settings, publisher = self.settings, self._publisher
+        now, counts = time(), await asyncio.to_thread(metrics.read, settings.metrics_path)
         self._history.add(now, counts)
         self._guard.add(now, counts)
         await asyncio.to_thread(self.trends.add, now, counts)
         self._look_at_clocks()
-        log, publisher = self.paths.auction_log, self._publisher
         self._update(
             window=self._history.window(),
             standings=self._guard.standings,
             differences=self._clocks.differences,
-            disks=find_disks(self.settings),
-            spool_bytes=_size(self.paths.spool, "*.spool"),
-            auction_log_bytes=log and count_waiting(log, self.settings.workers) * CHUNK_SIZE,
+            disks=find_disks(settings),
+            spool_bytes=_size(settings.spool_path, "*.spool"),
+            auction_log_bytes=self._chunks
+            and count_waiting(self._chunks, settings.workers) * CHUNK_SIZE,
             published_at=publisher.published_at,
             checked_at=publisher.checked_at,
             bases=dict(publisher.bases),
