@@ -22,6 +22,7 @@ from snapbid.base.settings import (
     load,
     require_stores,
 )
+from snapbid.base.words import counted as counted
 
 if TYPE_CHECKING:
     import asyncpg
@@ -362,11 +363,6 @@ def _cell(value: object) -> str:
 def no_campaign(campaign_id: str) -> str:
     """Return the error text for an unknown campaign id."""
     return f"there is no campaign with the id {campaign_id[:60]!a}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Format a number with its noun, such as `1 campaign` or `2 campaigns`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def say(line: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from snapbid.base.settings import StoreSettings
+from snapbid.base.words import utc
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
@@ -85,9 +86,7 @@ def _print_json(ssp: str, seen: "SspRequestStats", items: "list[Item]") -> None:
 
 
 def _print(ssp: str, seen: "SspRequestStats", items: "list[Item]") -> None:
-    from snapbid.operations.golive.checklist import shown_time
-
-    since, until = shown_time(seen.since), shown_time(seen.until)
+    since, until = utc(seen.since), utc(seen.until)
     click.echo(f"Go-live check of {ssp}, from {since} to {until}\n")
     for item in items:
         click.echo(f"{item.number}. {item.title}  {item.state.upper()}")

@@ -2,13 +2,13 @@
 
 import os
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from snapbid.base.reasons import reason
 from snapbid.base.settings import Settings, load, reachable, url_of
+from snapbid.base.words import utc
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
@@ -67,12 +67,12 @@ def _ask(settings: Settings) -> bytes:
 
 def _lines(data: dict[str, Any]) -> list[str]:
     verdict, about, now = data["verdict"], data["about"], data["now"] or {}
-    lines = [f"{verdict['state']} since {_time(verdict['since'])}"]
+    lines = [f"{verdict['state']} since {utc(verdict['since'])}"]
     if verdict["note"]:
         lines[0] += f" ({verdict['note']})"
     for cause in verdict["causes"]:
         lines += [
-            f"  {cause['text']}, since {_time(cause['since'])}",
+            f"  {cause['text']}, since {utc(cause['since'])}",
             f"    to do: {cause['remedy']}",
         ]
     rows = [
@@ -173,10 +173,6 @@ def _converted(data: dict[str, Any]) -> str:
 
 def _many(number: int | None, noun: str) -> str:
     return f"{noun}s unknown" if number is None else console.counted(number, noun)
-
-
-def _time(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _span(seconds: float) -> str:

@@ -18,7 +18,6 @@ class Account(Struct):
     bids: int = 0
     wins: int = 0
     imps: int = 0
-    losses: int = 0
     cpm_micros: int = 0
     maybe_bids: int = 0
     maybe_wins: int = 0

@@ -215,7 +215,6 @@ class LoadClient:
         self._all: set[ClientConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._closing = False
-        self.reopened = 0
 
     async def open(self) -> None:
         """Open all connections. Raises OSError if the target does not accept them."""
@@ -236,11 +235,6 @@ class LoadClient:
             task.cancel()
         for connection in self._all:
             connection.transport.abort()
-
-    @property
-    def busy(self) -> int:
-        """The number of calls waiting for a connection or an answer."""
-        return len(self._waiting) + sum(connection.call is not None for connection in self._all)
 
     def submit(self, call: Call) -> None:
         idle = self._idle
@@ -271,7 +265,6 @@ class LoadClient:
         self._all.discard(connection)
         if self._closing:
             return
-        self.reopened += 1
         task = asyncio.get_running_loop().create_task(self._reopen())
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)

@@ -155,8 +155,6 @@ class NoticeSender:
             account.maybe_cpm_micros += notice.doubt_micros
         elif notice.kind == BILL:
             account.imps += 1
-        else:
-            account.losses += 1
 
     def dropped(self, call: Call, now: float) -> None:
         self.open -= 1

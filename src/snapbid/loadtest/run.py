@@ -3,10 +3,11 @@
 import asyncio
 import signal
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from time import time
 from typing import Final, Protocol
 
 from snapbid.base.version import version
+from snapbid.base.words import utc
 from snapbid.loadtest import joining, measure, objectives, plan, reports, traffic
 from snapbid.loadtest.accounts import by_canonical
 from snapbid.loadtest.auctions import DEFAULT_SSP, Auction, prepare, read_corpus, read_recording
@@ -103,7 +104,7 @@ class LoadRun:
     async def execute(self) -> LoadResult:
         """Run all phases and reconcile; see the function `execute`."""
         options = self._options
-        started = datetime.now(UTC)
+        started = time()
         before = {}
         reader = None
         if options.tokens is not None:
@@ -200,7 +201,7 @@ class LoadRun:
 
     def _result(
         self,
-        started: datetime,
+        started: float,
         phases: list[PhaseResult],
         counts: RunCounts,
         reconciliation: Reconciliation,
@@ -215,7 +216,7 @@ class LoadRun:
         events = None if counts.batches is None else _event_figures(counts.batches)
         return LoadResult(
             target=options.target.url,
-            started=started.strftime("%Y-%m-%d %H:%M:%S UTC"),
+            started=utc(started),
             version=version(),
             seed=options.seed,
             settings=described(options, 1 + len(self._joined)),

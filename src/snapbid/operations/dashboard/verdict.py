@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from snapbid.base.words import counted
 from snapbid.ledger.admin.audits import STALE_S as AUDIT_STALE_S
 from snapbid.ledger.admin.parts import names
 from snapbid.operations.dashboard.counts import BIDS, FEW, CountWindow
@@ -274,7 +275,7 @@ def _of_audit(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
         yield Cause(
             "audit",
             False,
-            f"the audit has found {found:,} difference{'' if found == 1 else 's'} between figures "
+            f"the audit has found {counted(found, 'difference')} between figures "
             f"kept twice: {first.comparison}: {first.what}: {first.first:,} in {one}, "
             f"{first.second:,} in {other}{' …' if found > 1 else ''}",
             "see the runbook, SnapbidAuditDifference; the log of the drain lists more",
@@ -357,7 +358,7 @@ def _of_traffic(window: CountWindow) -> Iterator[Cause]:
         yield Cause(
             "errors",
             False,
-            f"{failed} request{'' if failed == 1 else 's'} failed with a 5xx in the last minute",
+            f"{counted(failed, 'request')} failed with a 5xx in the last minute",
             "check the log of serve; a 500 from report or a 503 from events means an unavailable"
             " store",
         )

@@ -1,9 +1,9 @@
 """Texts that describe campaigns and requests."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
+from snapbid.base.words import utc
 from snapbid.bidding.lookups import NO_RATE
 from snapbid.bidding.native_request import NATIVE_REQUESTS, AssetAsked
 from snapbid.bidding.request import Audio, BidRequest, Deal, Dsa, Imp, Native, Video
@@ -58,7 +58,7 @@ def categories(request: BidRequest) -> str:
 
 def time(ms: int) -> str:
     """Format a time (epoch ms) in UTC, to the second."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return utc(ms / 1000)
 
 
 def span(starts_ms: int | None, ends_ms: int | None) -> str:

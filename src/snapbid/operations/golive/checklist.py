@@ -4,11 +4,11 @@ An item without evidence is "not seen yet". The texts name the evidence and the 
 can forward them to the SSP unchanged.
 """
 
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
 
+from snapbid.base.words import counted, utc
 from snapbid.operations.golive.store import SspRequestStats
 
 State = Literal["pass", "fail", "not seen yet"]
@@ -45,16 +45,11 @@ def judge(seen: SspRequestStats, ssp: str, base_url: str) -> list[Item]:
     ]
 
 
-def shown_time(epoch_s: int) -> str:
-    """Format a time (epoch s) in UTC."""
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def _path(seen: SspRequestStats, url: str) -> Item:
     title = "The assigned SSP id is placed in the endpoint path."
     total = _total(seen)
     strays = sorted(seen.strays.items(), key=lambda stray: -stray[1])[:SHOWN]
-    strange = [f"a request to the unregistered id {id!a} at {shown_time(at)}"
+    strange = [f"a request to the unregistered id {id!a} at {utc(at)}"
                for id, at in strays if at >= seen.since]  # fmt: skip
     if not total:
         fix = f"send bid requests with POST to {url}"
@@ -66,8 +61,8 @@ def _path(seen: SspRequestStats, url: str) -> Item:
         title,
         "pass",
         (
-            f"{_many(total, 'request')} to {url}, the latest at {shown_time(latest)}",
-            f"the first one at {shown_time(first)}",
+            f"{counted(total, 'request')} to {url}, the latest at {utc(latest)}",
+            f"the first one at {utc(first)}",
             *strange,
         ),
     )
@@ -80,10 +75,9 @@ def _content_type(seen: SspRequestStats) -> Item:
     if not total:
         return Item(2, title, "not seen yet", ("no request",))
     if not missing and not other:
-        return Item(2, title, "pass", (f"set on all of {_many(total, 'request')}",))
+        return Item(2, title, "pass", (f"set on all of {counted(total, 'request')}",))
     evidence = tuple(
-        f"{what} {count:,} of {_many(total, 'request')}, the latest at "
-        + shown_time(seen.last_at[name])
+        f"{what} {count:,} of {counted(total, 'request')}, the latest at " + utc(seen.last_at[name])
         for name, count, what in (
             ("untyped", missing, "missing (the body was still read as JSON) on"),
             ("content_type", other, "a different one, which is refused, on"),
@@ -107,15 +101,15 @@ def _answers(seen: SspRequestStats) -> Item:
     tests = seen.counts.get("tests", 0)
     evidence = [
         "answers: " + ", ".join(f"{count:,} with {status}" for status, count in statuses),
-        f"the latest at {shown_time(latest[0][0])}, newest first: "
+        f"the latest at {utc(latest[0][0])}, newest first: "
         + " ".join(str(status) for _, status in latest),
     ]
     if tests:
-        evidence.append(f"{_many(tests, 'request')} with test: 1")
+        evidence.append(f"{counted(tests, 'request')} with test: 1")
     problems = {detail: (at, status) for at, status, detail in reversed(seen.problems)
                 if at >= seen.since}  # fmt: skip
     newest = sorted(problems.items(), key=lambda problem: -problem[1][0])[:SHOWN]
-    evidence += [f"{status} at {shown_time(at)}: {detail}" for detail, (at, status) in newest]
+    evidence += [f"{status} at {utc(at)}: {detail}" for detail, (at, status) in newest]
     wrong = {status for _, status in latest if status not in GOOD}
     if not wrong:
         return Item(3, title, "pass", tuple(evidence))
@@ -146,21 +140,21 @@ def _notices(
     """
     title = f"{name} notification firing is confirmed."
     kind, of_tests = own
-    counted, tested = seen.notices.get(kind, 0), seen.counts.get(of_tests, 0)
+    noticed, tested = seen.notices.get(kind, 0), seen.counts.get(of_tests, 0)
     bids, others = seen.notices.get("b", 0), seen.notices.get(other[0], 0)
-    evidence = [f"{counted:,} for {_many(bids, 'answer')} with a bid {seen.noticed_in}"]
+    evidence = [f"{noticed:,} for {counted(bids, 'answer')} with a bid {seen.noticed_in}"]
     if seen.noticed_at.get(kind):
-        evidence[0] += f", the latest at {shown_time(seen.noticed_at[kind])}"
+        evidence[0] += f", the latest at {utc(seen.noticed_at[kind])}"
     if tested:
-        at = shown_time(seen.last_at[of_tests])
+        at = utc(seen.last_at[of_tests])
         evidence.append(f"{tested:,} for test bids, the latest at {at}")
     if number == 4:
         evidence += _losses(seen)
-    if counted or tested:
+    if noticed or tested:
         return Item(number, title, "pass", tuple(evidence))
     fix = f"fire the {url} of the bid with GET, exactly as received, when {moment}"
     if others >= (1 if kind == "w" else ENOUGH):
-        evidence.append(f"but {_many(others, f'{other[1]} notice')}")
+        evidence.append(f"but {counted(others, f'{other[1]} notice')}")
         return Item(number, title, "fail", tuple(evidence), fix)
     return Item(number, title, "not seen yet", tuple(evidence), fix)
 
@@ -170,7 +164,7 @@ def _losses(seen: SspRequestStats) -> list[str]:
     losses, unsaid = seen.notices.get("l", 0), seen.notices.get("l:-1", 0)
     if not losses:
         return []
-    text = f"{_many(losses, 'loss notice')} (optional)"
+    text = f"{counted(losses, 'loss notice')} (optional)"
     if unsaid:
         text += f", {unsaid:,} of them without a reason: replace ${{AUCTION_LOSS}} in the lurl"
     return [text]
@@ -207,7 +201,3 @@ def _total(seen: SspRequestStats) -> int:
 def _share(part: int, whole: int) -> str:
     """Format a share in percent, rounded down, so that only the whole is 100.0%."""
     return f"{part * 1000 // whole / 10:.1f}%"
-
-
-def _many(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -51,19 +51,6 @@ HARMLESS: Final = {
     "RegsExt": "us_privacy gpp",
 }
 """Text fields that are kept unchanged, by struct."""
-DROPPED: Final = {"Geo": "zip"}
-CHANGED: Final = {
-    "BidRequest": "id",
-    "Imp": "id",
-    "Native": "request assets eventtrackers privacy",
-    "Site": "page",
-    "Geo": "lat lon",
-    "Device": "ip ipv6 ifa",
-    "User": "id buyeruid",
-    "Uid": "id",
-}
-"""Fields that identify a person or a place; `Scrubber` replaces the value of each."""
-
 MAX_TEXT: Final = 4_096  # characters, enough for consent strings
 DEGREE_DECIMALS: Final = 1  # decimals of a position: some 10 km
 _PERSONAL: Final = re.compile(r"@|%40|\A\s*\+|[\x00-\x1f]", re.IGNORECASE)  # an address, a phone
@@ -91,6 +78,7 @@ class Scrubber:
     def __init__(self, key: bytes, vendor: int | None = None) -> None:
         self._key = key
         self._vendor = vendor
+        # How the fields that identify a person or a place are replaced, by struct and name.
         self._changes: dict[tuple[str, str], Callable[[Any], Any]] = {
             ("BidRequest", "id"): self._hex,
             ("Imp", "id"): self._impression_id,
