@@ -3,11 +3,12 @@
 ours      bids: auction, imp, when, CPM (as `sent` in a `currency`), the `multiplier` of their cost,
           whether they were `won` or `lost`, or are `lacking`
 log       the SSP's, as text, in an `encoding`
-first, last, zone, options, columns_named, price_in    as the command has them
+first, last, zone, options, columns_named, price_in, tolerance (micros)    as the command has them
 disputes  cause, auction and impression of each; `details` begin with these
 report    kind, day, number and nano-USD; `reported`: its number in each row of the totals
 totals    kind, day, lines, their USD, agreed, ours, our USD
 columns, unused, missing, notes    what is said to have been compared; all that was to: `complete`
+drifts    what is said of the money of agreed lines
 refused   why the log is not read at all
 """
 
@@ -74,6 +75,7 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
     if "zone" in case:
         form = form._replace(zone=ZoneInfo(case["zone"]))
     terms = Terms("acme", SSP, convert, first=day(case.get("first")), last=day(case.get("last")))
+    terms = terms._replace(tolerance=case.get("tolerance", terms.tolerance))
     report = {(kind, date.fromisoformat(on)): ReportedDay(*figures)
               for kind, on, *figures in case.get("report", ())}  # fmt: skip
     comparison = Comparison(terms, lambda first, last: report)
@@ -93,6 +95,8 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
         if name in case:
             assert getattr(covered, name) == case[name]
     assert result.is_complete(comparison, **wanted) is case["complete"]
+    if "drifts" in case:
+        assert result.drifts(comparison) == case["drifts"]
     if "totals" in case:
         rows = [
             [row.kind, str(row.day), row.theirs, row.theirs_usd, row.agreed, row.logged,

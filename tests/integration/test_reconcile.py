@@ -63,20 +63,40 @@ def test_agreement_is_status_0(environ: dict[str, str], database: str, tmp_path:
     assert "nothing is in dispute" in done.stdout
 
 
-def write_alike(auctions: Path, log: Path, kind: str, count: int, missing: int = 0) -> None:
+def test_money_that_differs_within_the_tolerance_is_named(
+    environ: dict[str, str], database: str, tmp_path: Path
+) -> None:
+    """20 wins at 0.008 USD that the SSP logs at 0.013: no line is in dispute, but 62% is."""
+    auctions, log, page = tmp_path / "a", tmp_path / "log.csv", tmp_path / "page.html"
+    write_alike(auctions, log, "win", 20, micros=8_000)
+    log.write_text(log.read_text().replace(f"{AT_MS},0.008\n", f"{AT_MS},0.013\n"))
+    asyncio.run(execute(database, ADD_DAY, date(2026, 1, 1), 20, 20 * 8_000))
+    named = ("--auctions", str(auctions), "--page", str(page))
+    done = invoke(environ, "reconcile", "acme", str(log), *named)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict, drift = done.stdout.splitlines()[-2:]
+    assert verdict == "nothing is in dispute"
+    says = "0.00026 USD by their prices and 0.00016 USD by ours (+62.5%), though each is within"
+    assert says in drift
+    assert says in page.read_text()
+
+
+def write_alike(
+    auctions: Path, log: Path, kind: str, count: int, missing: int = 0, micros: int = 10**6
+) -> None:
     """Write an SSP's log of a kind, and the auction log without the last of it."""
     rows = []
     for number in range(count - missing):
         ids = [f"a{number}".encode(), b"1"]
         names = [b"acme-eu", b"acme", *ids, b"campaign", b"creative", b"", b"USD"]
-        rows.append(LoggedRow(BID, "", 0, 0, 0, AT_MS, 10**6, 10**6, 10**6, names))
+        rows.append(LoggedRow(BID, "", 0, 0, 0, AT_MS, micros, micros, micros, names))
         if kind in KINDS:
             names = [b"", b"", *ids, b"", b"", b"", b""]
             rows.append(LoggedRow(KINDS[kind], "c", 0, 0, 0, AT_MS + 10, 0, 0, 0, names))
     with FileSet(auctions, "machine", "0" * 16) as files:
         files.add(row._replace(sequence=number) for number, row in enumerate(rows, 1))
         files.finish(1, 10**9)
-    lines = [f"a{number},1,{AT_MS},1\n" for number in range(count)]
+    lines = [f"a{number},1,{AT_MS},{micros / 1e6}\n" for number in range(count)]
     log.write_text("auction,imp,time,price\n" + "".join(lines))
 
 

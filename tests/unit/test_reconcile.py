@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,6 +132,56 @@ def test_a_row_in_a_gap_is_among_those_that_the_report_has_more(tmp_path: Path) 
     comparison = Comparison(TERMS, lambda first, last: report)
     found = comparison.disputes(log, Form({"ssp": ""}), tmp_path / "auctions")
     assert [each.cause for each in found] == ["in_a_gap", "not_won_here"]
+
+
+@pytest.mark.parametrize(
+    ("times", "first", "taken"),
+    [
+        (["", ""], None, date(2026, 1, 9)),
+        (["", ""], date(2026, 1, 2), date(2026, 1, 2)),
+        (["", "2026-01-03T12:00:00Z"], None, date(2026, 1, 3)),
+    ],
+    ids=["no day at all", "a day that is named", "a day of another line"],
+)
+def test_lines_without_a_day_are_converted_at_a_known_rate(
+    tmp_path: Path, times: list[str], first: date | None, taken: date
+) -> None:
+    """The rate of the first day compared, or else today's."""
+    rates = {date(2026, 1, at): Fraction(at) for at in range(1, 10)}
+    terms = Terms("acme", frozenset({"acme"}), lambda _, day: rates.get(day), first=first)
+    comparison = Comparison(terms._replace(today=date(2026, 1, 9)))
+    log = tmp_path / "log.csv"
+    log.write_text("id,time,price,cur\n" + "".join(f"a,{time},1,EUR\n" for time in times))
+    list(comparison.disputes(log, Form({}), tmp_path))
+    nanos = 1_000_000 * taken.day
+    assert comparison.totals["win", None].price_nanos == nanos * times.count("")
+
+
+def test_named_currencies_without_a_rate_are_few(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    names = ["X\x1b", "X\x1b", *(f"X{at}" for at in range(29))]
+    log.write_text("id,price,cur\n" + "".join(f"a,1,{name}\n" for name in names))
+    comparison, _ = run(log, tmp_path)
+    *_, lacking, _ = result.coverage(comparison, prices=True, times=False).missing
+    assert lacking.startswith("the money of 31 lines, which is in no totals: there is no")
+    assert lacking.isprintable()
+    assert lacking.endswith("(1) and 25 more")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_fields_of_json_that_first_occur_late_are_read(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    """Exports may omit what is the default: the currency where it is USD."""
+    lines = [{"id": f"a{at}", "price": 2} for at in range(1_500)]
+    lines[1_200] |= {"currency": "EUR"}
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "log").write_bytes(pack(text.encode()))
+    with duckdb.connect() as database:
+        seen = claims.load(database, tmp_path / "log", Form({}))
+        sql = "SELECT line FROM claims_of_all_days WHERE currency = 'EUR'"
+        assert database.execute(sql).fetchall() == [(1_201,)]
+    assert seen.columns == {"auction": "id", "price": "price", "currency": "currency"}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -414,6 +465,8 @@ def test_bids_belong_to_the_family_of_their_day(tmp_path: Path) -> None:
 
 # -- a log of anybody -----------------------------------------------------------------------------
 
+LATE_COLUMNS = "".join(f'{{"c{n}":1}}\n' for n in range(5_000))
+
 
 @pytest.mark.parametrize(
     ("bound", "text", "says"),
@@ -423,9 +476,20 @@ def test_bids_belong_to_the_family_of_their_day(tmp_path: Path) -> None:
         ("MOST_OF_LINE", '{"id":"a"}\n{"id":"' + "a" * 5_000 + '"}\n', "line 2 is over"),
         ("MOST_COLUMNS", ",".join(f"c{n}" for n in range(5_000)) + "\n", "5000 columns"),
         ("MOST_COLUMNS", json.dumps({f"c{n}": 1 for n in range(5_000)}) + "\n", "5000 columns"),
+        ("MOST_COLUMNS", '{"id":"a"}\n' * 1_000 + LATE_COLUMNS, "4097 columns"),
         ("MOST_BYTES", "id,time\n" + "a,1\n" * 5_000, "decompressed"),
+        ("MOST_BYTES", '{"id":"a"}\n' * 5_000, "decompressed"),
     ],
-    ids=["line", "first line", "line of JSON", "columns", "columns of JSON", "size"],
+    ids=[
+        "line",
+        "first line",
+        "line of JSON",
+        "columns",
+        "columns of JSON",
+        "late columns of JSON",
+        "size",
+        "size of JSON",
+    ],
 )
 def test_input_size_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, text: str, says: str

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from functools import partial
 from importlib.util import find_spec
 from itertools import combinations
@@ -205,7 +205,8 @@ def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "
         quote = table.quote(currency, day) or table.quote(currency, day, crypto=True)
         return None if quote is None else quote.usd
 
-    return Terms(ssp, descriptors | {ssp}, convert, tolerance, first, last, tuple(family))
+    today = datetime.now(UTC).date()
+    return Terms(ssp, descriptors | {ssp}, convert, tolerance, first, last, tuple(family), today)
 
 
 def _reported(ssp: str, first: date, last: date) -> "Reported":
@@ -230,7 +231,7 @@ def _print(
     covered: "Coverage",
 ) -> None:
     from snapbid.operations.reconcile.compare import CAUSES
-    from snapbid.operations.reconcile.result import COLUMNS, cells, differences
+    from snapbid.operations.reconcile.result import COLUMNS, cells, differences, drifts
 
     click.echo(f"{console.counted(comparison.lines, 'line')}, {comparison.outside} on other days")
     for line in covered.lines():
@@ -240,7 +241,7 @@ def _print(
     console.print_table(heads, [tuple(row) for row in rows])
     if comparison.gaps:
         click.echo(f"\nour log has {console.counted(len(comparison.gaps), 'gap')} on these days")
-    differing = differences(rows)
+    differing, drifting = differences(rows), drifts(comparison)
     if differing:
         click.echo()
     for line in differing:
@@ -248,6 +249,11 @@ def _print(
     if not comparison.causes:
         whole = "no line is in dispute" if differing else "nothing is in dispute"
         click.echo(f"\n{'no dispute in what was compared' if covered.missing else whole}")
+    elif drifting:
+        click.echo()
+    for line in drifting:
+        click.echo(line)
+    if not comparison.causes:
         return
     click.echo()
     console.print_table(

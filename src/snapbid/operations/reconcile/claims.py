@@ -37,8 +37,13 @@ KINDS: Final = {
     **dict.fromkeys(("loss", "lost", "losses", "lurl"), LOSS),
     **dict.fromkeys(("bid", "bids", "response"), BID),
 }
+IN_USD: Final = frozenset(("priceusd", "cpmusd"))  # names of prices that say the currency
 SIGNS: Final = {"$": "USD", "US$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR",
                 "C$": "CAD", "CA$": "CAD", "A$": "AUD", "AU$": "AUD", "R$": "BRL"}  # fmt: skip
+NOTHING: Final = dict.fromkeys(
+    ("NULL", "Null", "null", "None", "none", "\\N", "N/A", "n/a", "nan", "NaN", "NAN"), ""
+)
+"""Values that programs write for none -> none."""
 SCALES: Final = {"cpm": 1_000_000, "impression": 1_000_000_000, "micros": 1}  # to micros of a CPM
 
 BATCH: Final = 10_000  # lines added at once
@@ -49,6 +54,11 @@ _LINES: Final = f"""
 CREATE TABLE lines (
     line BIGINT, unreadable BOOLEAN DEFAULT false, {", ".join(f"{name} VARCHAR" for name in FIELDS)}
 )
+"""
+_LEAVE_TOTALS: Final = r"""
+DELETE FROM lines
+WHERE regexp_full_match(stripped(auction), '(?i)(totals?|grand total|subtotal|sum)\s*:?')
+    AND coalesce(stripped(time), '') = '' AND coalesce(stripped(imp), '') = ''
 """
 _TELLS: Final = {
     "time": "time_ms IS NOT NULL",
@@ -72,11 +82,15 @@ class Form(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The result of reading a log: columns by field, unused columns, and notes on oddities."""
+    """The result of reading a log: columns by field, unused columns, and notes on oddities.
+
+    `totals`: the number of lines left out since they are totals of the others.
+    """
 
     columns: dict[str, str]
     unused: list[str]
     notes: list[str]
+    totals: int = 0
 
 
 def load(database: Any, path: Path, form: Form) -> Seen:
@@ -84,10 +98,14 @@ def load(database: Any, path: Path, form: Form) -> Seen:
     database.execute(_LINES)
     with opened(path, partial(_has_auctions, form.columns)) as export:
         indices = _indices(export.names, form.columns)
+        currency = form.currency
+        if "currency" not in form.columns and _is_in_usd(export.names, indices):
+            currency = "USD"
+            indices.pop("currency", None)  # of another column, or of what was converted
         _add_lines(database, export.lines, indices)
     variables = {
         "kind": form.kind,
-        "currency": form.currency,
+        "currency": currency,
         "scale": form.scale,
         "per_impression": form.scale == SCALES["impression"],
         "white": WHITE,
@@ -99,6 +117,7 @@ def load(database: Any, path: Path, form: Form) -> Seen:
         database.execute(sql, [list(values), list(values.values())])
     database.execute(f"SET TimeZone = '{form.zone}'")
     run(database, "claims.sql")
+    (totals,) = database.execute(_LEAVE_TOTALS).fetchone()
     notes = []
     for field in _wrong_guesses(database, indices.keys() - form.columns):
         name = export.names[indices.pop(field)]
@@ -109,7 +128,7 @@ def load(database: Any, path: Path, form: Form) -> Seen:
     notes += [f"{count} lines {what}" for what, count in export.odd.items()]
     used = {field: export.names[at] for field, at in indices.items()}
     unused = [name for at, name in enumerate(export.names) if at not in indices.values()]
-    return Seen(used, unused, notes)
+    return Seen(used, unused, notes, totals)
 
 
 def run(database: Any, name: str) -> None:
@@ -129,7 +148,7 @@ def _add_lines(database: Any, lines: Iterator[Line], indices: Mapping[str, int])
     unreadable = database.appender("lines", columns=["line", "unreadable", *empty])
     while batch := list(islice(lines, BATCH)):
         readable.append_rows(
-            (number, *[values[at] for at in indices.values()])
+            (number, *[NOTHING.get(values[at].strip(), values[at]) for at in indices.values()])
             for number, values in batch
             if values is not None
         )
@@ -192,12 +211,21 @@ def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
     return indices
 
 
+def _is_in_usd(names: list[str], indices: Mapping[str, int]) -> bool:
+    """Return whether the name of the prices' column says that they are in USD."""
+    return "price" in indices and _reduced(names[indices["price"]]) in IN_USD
+
+
 def _plain(names: list[str]) -> dict[str, int]:
     """Map names, reduced to lower-case letters and digits, to their indices."""
     plain: dict[str, int] = {}
     for at, name in enumerate(names):
-        plain.setdefault(re.sub(r"[^a-z0-9]", "", name.lower()), at)
+        plain.setdefault(_reduced(name), at)
     return plain
+
+
+def _reduced(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _guessed(field: str, plain: Mapping[str, int]) -> int | None:

@@ -88,6 +88,7 @@ class Terms(NamedTuple):
     first: date | None = None
     last: date | None = None
     family: tuple[FamilySpan, ...] = ()  # days on which each descriptor is the SSP's; empty: all
+    today: date = date.max  # whose rates lines without a day have, if no days are compared
 
     @property
     def spans(self) -> Sequence[FamilySpan]:
@@ -146,6 +147,7 @@ class DayTotals(Struct):
     """One day's totals for one kind of notice.
 
     The numbers of notices in the SSP's log (`theirs`), in ours (`ours`), and in both (`agreed`).
+    The money of the agreed ones: by the SSP's prices, in USD as our bid was, and by our costs.
     """
 
     theirs: int = 0
@@ -153,6 +155,8 @@ class DayTotals(Struct):
     ours: int = 0
     cost_nanos: int = 0  # in our log
     price_nanos: int = 0  # in the SSP's log, leaving out prices without an exchange rate
+    agreed_price_nanos: int = 0
+    agreed_cost_nanos: int = 0
 
 
 class Comparison:
@@ -171,6 +175,7 @@ class Comparison:
         self.kinds: set[str] = set()
         self.lines = self.outside = 0
         self.without_price = self.without_time = 0  # among the lines that should have one
+        self.without_rate: Counter[str] = Counter()  # lines with a price, by currency
         self.first, self.last = terms.first, terms.last
         self.gaps: list[LogGap] = []
         self.shortfalls: list[LogGap] = []  # what the report has more than our log
@@ -214,15 +219,17 @@ class Comparison:
         if first is not None:
             self.first, self.last = self.first or first, self.last or last
         set_variables(database, {"first_seen": self.first, "last_seen": self.last})
-        for kind, day, currency, number, price in database.execute(_THEIR_DAYS).fetchall():
+        for kind, day, currency, number, priced, price in database.execute(_THEIR_DAYS).fetchall():
             self.totals[kind, day].theirs += number
-            self._add_theirs(kind, day, currency, price)
+            if not self._add_theirs(kind, day, currency, price) and priced:
+                self.without_rate[currency] += priced
 
-    def _add_theirs(self, kind: str, day: date | None, currency: str, price: int) -> None:
-        # Without a day, take the rate of the first day compared.
-        usd = self.terms.rate(currency, day or self.terms.first or _EPOCH)
+    def _add_theirs(self, kind: str, day: date | None, currency: str, price: int) -> bool:
+        """Add money to the totals; return False if there is no rate for it."""
+        usd = self.terms.rate(currency, day or self.first or self.terms.today)
         if usd is not None:
             self.totals[kind, day].price_nanos += round(price * usd)
+        return usd is not None
 
     def _add_ours(self, database: Any, view: str) -> None:
         for kind, day, number, cost in database.execute(f"FROM {view}").fetchall():
@@ -267,8 +274,11 @@ class Comparison:
             database.execute(f"UPDATE claims SET {field} = NULL")
         self._add_rates(database)
         claims.run(database, "compare.sql")
-        for kind, day, number in database.execute("FROM agreed_days").fetchall():
-            self.totals[kind, day].agreed += number
+        for kind, day, number, price, cost in database.execute("FROM agreed_days").fetchall():
+            of = self.totals[kind, day]
+            of.agreed += number
+            of.agreed_price_nanos += price
+            of.agreed_cost_nanos += cost
         for row in database.execute("FROM multiplied_days").fetchall():
             self._add_theirs(*row)
         self._add_ours(database, "other_days")
@@ -340,8 +350,10 @@ FROM claims WHERE is_inside
 """
 _THEIR_DAYS: Final = """
 SELECT
-    kind, day, currency, count(*), coalesce(sum(price) FILTER (kind <> 'loss'), 0)::HUGEINT
-FROM claims WHERE is_inside AND NOT of_unknown_kind GROUP BY ALL
+    kind, day, currency, count(*), count(price) FILTER (has_money),
+    coalesce(sum(price) FILTER (has_money), 0)::HUGEINT
+FROM (SELECT *, kind <> 'loss' AND auction <> '' AS has_money FROM claims)
+WHERE is_inside AND NOT of_unknown_kind GROUP BY ALL
 """
 _CURRENCIES: Final = """
 SELECT DISTINCT claims.currency, day_of(bids.time_ms)

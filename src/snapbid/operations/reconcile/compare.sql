@@ -7,14 +7,25 @@
 CREATE MACRO more_of(claim, own, usd) AS CASE
     WHEN claim.currency = own.currency THEN claim.price - own.sent ELSE claim.price * usd - own.price
 END;
-CREATE MACRO allowed_of(claim, own) AS CASE
-    WHEN claim.currency = own.currency THEN getvariable('tolerance')
-    ELSE greatest(getvariable('tolerance'), own.price // 100) + 0.001
+-- Half a unit of a currency without a smaller one (ISO 4217), whose prices may have been rounded.
+CREATE MACRO half_of(currency) AS if(currency IN (
+    'BIF', 'CLP', 'DJF', 'GNF', 'ISK', 'JPY', 'KMF', 'KRW', 'PYG', 'RWF', 'UGX', 'UYI', 'VND', 'VUV',
+    'XAF', 'XOF', 'XPF'
+), 500000, 0);
+CREATE MACRO allowed_of(claim, own, usd) AS CASE
+    WHEN claim.currency = own.currency
+        THEN greatest(getvariable('tolerance'), half_of(claim.currency))
+    ELSE greatest(getvariable('tolerance'), own.price // 100, half_of(claim.currency) * usd) + 0.001
 END;
 CREATE MACRO price_cause(claim, own, usd) AS CASE
     WHEN claim.price IS NULL OR claim.kind = 'loss' THEN NULL
     WHEN more_of(claim, own, usd) IS NULL THEN 'unknown_currency'
-    WHEN abs(more_of(claim, own, usd)) > allowed_of(claim, own) THEN 'price_differs'
+    WHEN abs(more_of(claim, own, usd)) > allowed_of(claim, own, usd) THEN 'price_differs'
+END;
+-- What a claim says that our cost is, in nano-USD at the rate of our bid.
+CREATE MACRO claimed_of(claim, own, usd) AS own.cost * CASE
+    WHEN claim.currency = own.currency THEN claim.price / nullif(own.sent, 0)
+    ELSE claim.price * usd / nullif(own.price, 0)
 END;
 
 -- Gives each claim without an impression one of its auction that no line names: first a counted one
@@ -86,7 +97,8 @@ SELECT
     claim.mistake, claim.time_ms AS their_ms, claim.day AS their_day, claim.price AS their_price,
     CASE WHEN claim.price IS NULL THEN '' ELSE claim.currency END AS their_currency,
     own.time_ms AS our_ms, own.day AS our_day, own.sent AS our_price, own.currency AS our_currency,
-    own.verdict, more_of(claim, own, usd) AS more,
+    own.verdict, more_of(claim, own, usd) AS more, own.cost AS our_cost,
+    claimed_of(claim, own, usd) AS claimed,
     CASE
         WHEN claim.mistake IS NOT NULL THEN 'unreadable'
         WHEN NOT list_contains(getvariable('descriptors'), claim.ssp) THEN 'unknown_ssp'
@@ -204,7 +216,10 @@ FROM unclaimed
 ORDER BY line NULLS LAST, kind, auction, imp;
 
 CREATE VIEW agreed_days AS
-SELECT kind, their_day AS day, count(*) AS number
+SELECT
+    kind, their_day AS day, count(*) AS number,
+    coalesce(sum(claimed) FILTER (kind <> 'loss'), 0)::HUGEINT AS claimed,
+    coalesce(sum(our_cost) FILTER (kind <> 'loss' AND claimed IS NOT NULL), 0)::HUGEINT AS cost
 FROM judged WHERE cause IS NULL AND price_cause IS NULL AND NOT other_day GROUP BY ALL;
 
 -- What counts beyond the days of their log, but is in it.

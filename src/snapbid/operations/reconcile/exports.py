@@ -44,6 +44,7 @@ _REFUSED: Final = {  # how a file begins -> what it is, and what to do
     b"%PDF": "a PDF document: ask for CSV, JSON Lines or Parquet",
     b"<": "HTML or XML: ask for CSV, JSON Lines or Parquet",
 }
+_decoded: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _DELIMITERS: Final = ",;\t|"
 _SEPARATOR: Final = re.compile(r'"?sep=.?"?\s*$')  # for Excel, above the names
 
@@ -119,7 +120,10 @@ def opened(path: Path, is_heading: Callable[[list[str]], bool]) -> Iterator[Expo
             if begin.lstrip().startswith(magic):
                 raise LogError(f"it is {what}")
         if _FIRST.match(begin):
-            yield _json_lines(buffered)
+            names = _names_of_json(buffered)
+            stream.seek(0)
+            again: Any = _Bounded(stream)
+            yield _json_lines(stack.enter_context(io.BufferedReader(again, 1 << 20)), names)
         else:
             text = io.TextIOWrapper(buffered, "utf-8-sig", "replace", newline="")
             stack.callback(text.detach)
@@ -185,42 +189,50 @@ def _csv_lines(reader: Any, width: int, head: int) -> Iterator[Line]:
         try:
             for values in reader:
                 if values:
-                    yield reader.line_num + head, values if len(values) == width else None
+                    # A line may end with delimiters that the heading lacks.
+                    is_whole = len(values) >= width and not any(values[width:])
+                    yield reader.line_num + head, values if is_whole else None
         except csv.Error:
             yield reader.line_num + head, None
         else:
             return
 
 
-def _json_lines(stream: io.BufferedReader) -> Export:
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
-    names: dict[str, None] = {}  # of the first lines: a single one may omit null fields
-    odd: Counter[str] = Counter()
+def _names_of_json(stream: io.BufferedReader) -> list[str]:
+    """Return the names in all lines: a line may omit null fields and defaults."""
+    names: dict[str, None] = {}
     first = _unmarked(stream.peek(1 << 20))
     for line in first[: first.rfind(b"\n") + 1 or None].split(b"\n")[:1_000]:
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            names |= dict.fromkeys(decode(line))
+            names |= dict.fromkeys(_decoded(line))
     if not names:
         if first.lstrip().startswith(b"["):
             raise LogError("it is a JSON array: write one object per line (jq -c '.[]')")
         raise LogError("the first lines are not JSON objects: write one object per line")
     _check_columns(list(names))
+    for _, line in _numbered(stream):
+        try:
+            found = _decoded(_unmarked(line)).keys()
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if not names.keys() >= found:
+            names |= dict.fromkeys(found)
+            _check_columns(list(names))
+    return list(names)
+
+
+def _json_lines(stream: io.BufferedReader, names: list[str]) -> Export:
+    odd: Counter[str] = Counter()
 
     def lines() -> Iterator[Line]:
-        number = 0
-        while line := stream.readline(MOST_OF_LINE + 1):
-            number += 1
-            if len(line) > MOST_OF_LINE:
-                raise LogError(
-                    f"line {number} is over {MOST_OF_LINE >> 20} MiB: write one record per line"
-                )
+        for number, line in _numbered(stream):
             if line.startswith(_MARK):
                 odd[MARKED] += number > 1 or line.startswith(_MARK * 2)
                 line = _unmarked(line)
             if not line.strip():
                 continue
             try:
-                document = decode(line)
+                document = _decoded(line)
             except UnicodeDecodeError:
                 odd[NOT_UTF8] += 1
                 yield number, None
@@ -229,7 +241,19 @@ def _json_lines(stream: io.BufferedReader) -> Export:
             else:
                 yield number, [_text(document.get(name)) for name in names]
 
-    return Export(list(names), lines(), odd)
+    return Export(names, lines(), odd)
+
+
+def _numbered(stream: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
+    """Yield lines with their numbers. Raises LogError if one is too long."""
+    number = 0
+    while line := stream.readline(MOST_OF_LINE + 1):
+        number += 1
+        if len(line) > MOST_OF_LINE:
+            raise LogError(
+                f"line {number} is over {MOST_OF_LINE >> 20} MiB: write one record per line"
+            )
+        yield number, line
 
 
 def _unmarked(text: bytes) -> bytes:

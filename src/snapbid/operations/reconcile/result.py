@@ -1,6 +1,7 @@
 """Renders the result of a comparison for the SSP, as a CSV file of the disputes and as a page."""
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from html import escape
@@ -11,6 +12,8 @@ from snapbid.base.outputs import replaced
 from snapbid.operations.reconcile.compare import CAUSES, REPORTED, Comparison, DayTotals, Dispute
 
 SHOWN: Final = 1_000  # disputes on the page; the CSV has all
+SHOWN_CURRENCIES: Final = 5
+MOST_DRIFT: Final = 0.01
 
 COLUMNS: Final = (
     "cause", "kind", "auction_id", "imp_id", "line", "their_time", "their_price", "their_currency",
@@ -104,7 +107,27 @@ def _shortfall(row: TotalsRow) -> str:
 
 
 def _figures(number: int | None, usd: float | None) -> str:
-    return f"{number}" if usd is None else f"{number} ({usd:.9f}".rstrip("0").rstrip(".") + " USD)"
+    return f"{number}" if usd is None else f"{number} ({_dollars(usd)})"
+
+
+def drifts(comparison: Comparison) -> list[str]:
+    """Name each kind whose agreed prices differ by over 1% in total, each within the tolerance."""
+    totals = comparison.totals.items()
+    lines = []
+    for kind in sorted({kind for kind, _ in comparison.totals}):
+        theirs = sum(day.agreed_price_nanos for (of, _), day in totals if of == kind)
+        ours = sum(day.agreed_cost_nanos for (of, _), day in totals if of == kind)
+        if ours and abs(theirs - ours) > MOST_DRIFT * ours:
+            lines.append(
+                f"the agreed lines of kind {kind} come to {_dollars(theirs / 1e9)} by their prices"
+                f" and {_dollars(ours / 1e9)} by ours ({(theirs - ours) / ours:+.1%}), though each"
+                " is within --tolerance"
+            )
+    return lines
+
+
+def _dollars(usd: float) -> str:
+    return f"{usd:.9f}".rstrip("0").rstrip(".") + " USD"
 
 
 def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
@@ -164,9 +187,24 @@ def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
             missing.append(f"the {what}s of {lacking} lines, which have none")
     if "imp" not in seen.columns:
         missing.append("impressions: any of an auction may be meant")
+    if comparison.without_rate:
+        missing.append(_without_rate(comparison.without_rate))
     if comparison.first is None:
         missing.append("the report: the lines have no days, and none was named (--date)")
-    return Coverage(seen.columns, seen.unused, missing, seen.notes)
+    notes = [*seen.notes]
+    if seen.totals:
+        notes.append(f"{seen.totals} lines are totals, which are left out")
+    return Coverage(seen.columns, seen.unused, missing, notes)
+
+
+def _without_rate(lines: Counter[str]) -> str:
+    shown = lines.most_common(SHOWN_CURRENCIES)
+    names = ", ".join(f"{currency[:10]!r} ({number})" for currency, number in shown)
+    more = f" and {len(lines) - len(shown)} more" if len(lines) > len(shown) else ""
+    return (
+        f"the money of {lines.total()} lines, which is in no totals: there is no exchange rate for"
+        f" {names}{more}"
+    )
 
 
 def is_complete(comparison: Comparison, *, prices: bool, times: bool) -> bool:
@@ -191,6 +229,7 @@ def page(
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>",
         f"<h1>{escape(title)}</h1><p>{comparison.lines:,} lines, from {comparison.first} to "
         f"{comparison.last} (UTC); {total:,} in dispute.</p>",
+        *(f"<p>{escape(line)}</p>" for line in drifts(comparison)),
         *(f"<p>{escape(line)}</p>" for line in covered.lines()),
         "<h2>Totals</h2>",
         *_table(_TOTALS, rows),
