@@ -314,6 +314,6 @@ def _unharmed(served: Stack) -> Iterator[None]:
 @pytest.fixture
 def patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores that take their time, on a busy machine, are not unavailable to the report."""
-    for name in ("limit.ANSWER_TIMEOUT_S", "cache.ANSWER_TIMEOUT_S", "reports.ANSWER_TIMEOUT_S"):
+    for name in ("gate.ANSWER_TIMEOUT_S", "cache.ANSWER_TIMEOUT_S", "reports.ANSWER_TIMEOUT_S"):
         monkeypatch.setattr(f"snapbid.report.{name}", 60.0)
     monkeypatch.setattr("snapbid.warehouse.reports.TIMEOUT_S", 60.0)

@@ -18,7 +18,7 @@ from snapbid.events.outcomes import Product
 from snapbid.metrics import Metrics
 from snapbid.operations.dashboard import ledger as ops
 from snapbid.queues.queues import EventQueues, stream_of
-from snapbid.queues.rate import EventLimiter
+from snapbid.queues.rate import RateLimiter
 from snapbid.redisclient.connection import Connections, connect
 
 SHARDS = 3
@@ -88,13 +88,13 @@ async def stored(connection: asyncpg.Connection) -> list[str]:
 async def test_a_keys_limits_are_kept_on_the_node_of_the_key(cluster: Cluster) -> None:
     """Both lists are in one slot, whichever it is."""
     redis = Connections(cluster.url).client()
-    limiter = EventLimiter(redis)
+    limiter = RateLimiter(redis)
     try:
         for number in range(20):
             key = rate_key(bytes([number]) * 32)
-            assert await limiter.admit(key, 1, 1_000) is None
+            assert await limiter.admit_events(key, 1, 1_000) is None
             assert await limiter.admit_more(key, 1_000, 999) is None
-            refused = [await limiter.admit(key, 1, 1_000), await limiter.admit(key, 2, 1_000)]
+            refused = [await limiter.admit_events(key, rate, 1_000) for rate in (1, 2)]
             assert [each and each.what for each in refused] == ["requests", "events"]
     finally:
         await redis.aclose()

@@ -22,7 +22,7 @@ from support.stack import Stack, execute
 
 from snapbid import embedded
 from snapbid.events.keys import rate_key
-from snapbid.queues.rate import EventLimiter, RateLimiter, RateLimiterUnavailable, Refusal
+from snapbid.queues.rate import RateLimiter, RateLimiterUnavailable, Refusal
 from snapbid.redisclient.connection import share
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -191,12 +191,12 @@ class Limited:
         self.redis = redis
         self.clock = SettableClock(START)
         self.limiter = RateLimiter(redis, clock=self.clock)
-        self.events = EventLimiter(redis, clock=self.clock) if has_events else None
+        self.has_events = has_events
 
     async def at(self, seconds: float, rate: int = 3) -> int:
         self.clock.now = START + round(seconds * MICROS)
-        if self.events is not None:
-            refusal = await self.events.admit(rate_key(b"d" * 32), rate, 1_000_000)
+        if self.has_events:
+            refusal = await self.limiter.admit_events(rate_key(b"d" * 32), rate, 1_000_000)
             assert refusal is None or refusal.wait_s > 0
             return 0 if refusal is None else refusal.wait_s
         admission = await self.limiter.admit(rate_key(b"d" * 32), rate)
@@ -363,7 +363,7 @@ class Volume:
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
         self.clock = SettableClock(START)
-        self.limiter = EventLimiter(redis, clock=self.clock)
+        self.limiter = RateLimiter(redis, clock=self.clock)
         self.key = rate_key(b"e" * 32)
 
     def _set(self, seconds: float) -> None:
@@ -371,7 +371,7 @@ class Volume:
 
     async def request(self, at: float, requests: int = 6000) -> str:
         self._set(at)
-        return _shown(await self.limiter.admit(self.key, requests, 1000))
+        return _shown(await self.limiter.admit_events(self.key, requests, 1000))
 
     async def more(self, at: float, count: int) -> str:
         self._set(at)

@@ -25,7 +25,7 @@ from support.stack import connected, run
 
 from snapbid.embedded import Home, Postgres, Redis
 from snapbid.redisclient.connection import connect
-from snapbid.report import cache, limit, reports
+from snapbid.report import cache, gate, reports
 from snapbid.report.tokens import check
 from snapbid.report.window import parse
 from snapbid.warehouse import reports as warehouse_reports
@@ -95,7 +95,7 @@ class TestLimit:
         async with reporter(warehouse, fresh_redis) as worker, client_of(fresh_redis) as client:
             await worker.report(ours)
             keys = await client.keys("report:*")
-            assert limit.redis_key(check(ours, KEY, ISSUER, NOW).jti).encode() in keys
+            assert gate.redis_key(check(ours, KEY, ISSUER, NOW).jti).encode() in keys
             assert {len(key) < 64 for key in keys} == {True}
             lives = [await client.pttl(key) for key in keys]
         assert all(0 < life <= 300_000 for life in lives)
@@ -111,7 +111,7 @@ class TestLimit:
         counted: deque[int] = deque()
         async with client_of(fresh_redis) as client:
             await client.flushall()
-            rate = limit.TokenLimit(client, clock)
+            rate = gate.TokenGate(client, key=KEY, issuer=ISSUER, registry=SSPS.copy, clock=clock)
             for gap in gaps:
                 clock.now += timedelta(seconds=gap)
                 now = (clock.now - EPOCH) // timedelta(microseconds=1)
@@ -121,7 +121,7 @@ class TestLimit:
                 if admitted:
                     counted.append(now)
                 reset_s = -(-(counted[0] + 60_000_000 - now) // 1_000_000)
-                assert await rate.take("x") == (admitted, 10 - len(counted), reset_s)
+                assert await rate.count("x") == (admitted, 10 - len(counted), reset_s)
 
 
 @pytest.mark.usefixtures("patient_stores")

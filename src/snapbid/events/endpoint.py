@@ -43,7 +43,7 @@ from snapbid.events.strict_json import Malformed
 from snapbid.events.turns import BatchTurns, Slices
 from snapbid.events.validate import batch_steps, read_single, refuse_malformed
 from snapbid.metrics import Counters, Metrics
-from snapbid.queues.rate import EventLimiter, RateLimiterUnavailable, Refusal
+from snapbid.queues.rate import RateLimiter, RateLimiterUnavailable, Refusal
 from snapbid.reference.agents import details
 from snapbid.reference.geo import GeoDatabase
 from snapbid.reference.history import DailyRates, History
@@ -104,7 +104,7 @@ class EventEndpoints:
     def __init__(
         self,
         queue: EventSink,
-        limiter: EventLimiter,
+        limiter: RateLimiter,
         metrics: Metrics,
         geo: GeoDatabase,
         history: History,
@@ -176,7 +176,7 @@ class EventEndpoints:
         key = self._keys.find(given)
         if key is None:
             raise UnknownApiKey
-        await _within(self._limiter.admit(key.rate_key, key.rate, key.events))
+        await _within(self._limiter.admit_events(key.rate_key, key.rate, key.events))
         return key
 
     async def _single(self, sent: SentBody, key: ApiKey, options: RequestOptions) -> CodedAnswer:

@@ -1,13 +1,12 @@
 """Rate limits on requests in any rolling minute, across all workers and machines.
 
 Redis stores the times of admitted requests, by its own clock. Refused requests do not count.
-`EventLimiter` also limits the number of server events.
+Server events are also limited by their number.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from msgspec import Struct
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -25,7 +24,7 @@ class RateLimiterUnavailable(Exception):
     """Redis did not answer in time, or answered with an error."""
 
 
-class RateDecision(Struct, frozen=True, gc=False):
+class RateDecision(NamedTuple):
     """The decision on a request, and the state of its limit.
 
     `remaining`: further requests that would be admitted now. `wait_s`: time until the oldest
@@ -37,14 +36,43 @@ class RateDecision(Struct, frozen=True, gc=False):
     wait_s: int
 
 
-class _Limiter:
-    """Rate limits, each under its own Redis key; `clock` (epoch µs) replaces the Redis clock."""
+class Refusal(NamedTuple):
+    """A refusal: the limit on `what` ("requests" or "events") is reached. Retry after `wait_s`."""
+
+    what: str
+    limit: int
+    wait_s: int
+
+
+class RateLimiter:
+    """Rate limits, each under its own Redis key; `clock` (epoch µs) replaces the Redis clock.
+
+    A request with events counts as one event at first; the other events of a batch are admitted
+    once their number is known. Every method raises RateLimiterUnavailable.
+    """
 
     def __init__(
         self, redis: Redis, *, timeout_s: float = 1.0, clock: Callable[[], int] | None = None
     ) -> None:
         self._admit = script(redis, load(__package__, "rate"), timeout_s)
         self._clock = clock
+
+    async def admit(self, key: str, limit: int) -> RateDecision:
+        """Count a request under a Redis key, unless the window already has `limit` requests."""
+        refused, wait_s, remaining = await self._ask((key,), limit, "")
+        return RateDecision(not refused, remaining, wait_s)
+
+    async def admit_events(self, key: str, requests: int, events: int) -> Refusal | None:
+        """Count a request with events under a Redis key, or refuse it."""
+        refused, wait_s, _ = await self._ask(_keys(key), requests, events)
+        if refused == 1:
+            return Refusal("requests", requests, wait_s)
+        return Refusal("events", events, wait_s) if refused else None
+
+    async def admit_more(self, key: str, events: int, count: int) -> Refusal | None:
+        """Count further events of an admitted request, or refuse them."""
+        refused, wait_s, _ = await self._ask(_keys(key), "", events, count)
+        return Refusal("events", events, wait_s) if refused else None
 
     async def _ask(
         self, keys: tuple[str, ...], requests: int | str, events: int | str, more: int = 0
@@ -57,49 +85,6 @@ class _Limiter:
         except (RedisError, OSError) as error:
             raise RateLimiterUnavailable(text_of(error)) from error
         return refused, -(-wait // _MICROS), remaining
-
-
-class RateLimiter(_Limiter):
-    """Rate limits on requests; see `_Limiter` for the arguments."""
-
-    async def admit(self, key: str, limit: int) -> RateDecision:
-        """Count a request under a Redis key, unless the window already has `limit` requests.
-
-        Raises RateLimiterUnavailable.
-        """
-        refused, wait_s, remaining = await self._ask((key,), limit, "")
-        return RateDecision(not refused, remaining, wait_s)
-
-
-class Refusal(NamedTuple):
-    """A refusal: the limit on `what` ("requests" or "events") is reached. Retry after `wait_s`."""
-
-    what: str
-    limit: int
-    wait_s: int
-
-
-class EventLimiter(_Limiter):
-    """Rate limits on requests and their events; see `_Limiter` for the arguments.
-
-    A request counts as one event at first; the other events of a batch are admitted once their
-    number is known.
-    """
-
-    async def admit(self, key: str, requests: int, events: int) -> Refusal | None:
-        """Count a request under a Redis key, or refuse it. Raises RateLimiterUnavailable."""
-        refused, wait_s, _ = await self._ask(_keys(key), requests, events)
-        if refused == 1:
-            return Refusal("requests", requests, wait_s)
-        return Refusal("events", events, wait_s) if refused else None
-
-    async def admit_more(self, key: str, events: int, count: int) -> Refusal | None:
-        """Count further events of an admitted request, or refuse them.
-
-        Raises RateLimiterUnavailable.
-        """
-        refused, wait_s, _ = await self._ask(_keys(key), "", events, count)
-        return Refusal("events", events, wait_s) if refused else None
 
 
 def _keys(key: str) -> tuple[str, str]:

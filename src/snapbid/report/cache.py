@@ -36,14 +36,13 @@ class FetchedReport(NamedTuple):
 
 
 class ReportCache:
-    """Caches reports by key, for `ttl_s`."""
+    """Caches reports by key, each for its `ttl_s`."""
 
-    def __init__(self, redis: Redis, ttl_s: int = TTL_S) -> None:
+    def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._get = script(redis, load(__package__, "cached"), ANSWER_TIMEOUT_S)
-        self.ttl_s = ttl_s
 
-    async def get(self, key: str) -> FetchedReport | None:
+    async def get(self, key: str, ttl_s: int = TTL_S) -> FetchedReport | None:
         """Fetch a report; None if it is not stored, or if Redis is unavailable."""
         try:
             body, left_ms = await self._get((key,), ())
@@ -55,12 +54,12 @@ class ReportCache:
             return None
         if body is None:
             return None
-        return FetchedReport(body, min(max(0, self.ttl_s * 1000 - left_ms) // 1000, self.ttl_s))
+        return FetchedReport(body, min(max(0, ttl_s * 1000 - left_ms) // 1000, ttl_s))
 
-    async def put(self, key: str, body: bytes) -> None:
+    async def put(self, key: str, body: bytes, ttl_s: int = TTL_S) -> None:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self._redis.set(key, body, ex=self.ttl_s)
+                await self._redis.set(key, body, ex=ttl_s)
         except (RedisError, OSError) as error:
             repeated.warning(
                 "failed to write the report cache: %(reason)s; the next request will query"

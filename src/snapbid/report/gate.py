@@ -3,8 +3,14 @@
 Checks come in this order: path (404), method (405), token (401), rate (429). The id in the path is
 only compared with the token's `sub`, so answers do not reveal which SSPs are registered: any id
 without its own token gets the same 401.
+
+A token has 10 requests in any rolling minute, over all workers. While Redis is down there is no
+limit: the warehouse has the figures, and a partner who wants to reconcile is better served than
+refused.
 """
 
+import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
@@ -22,14 +28,21 @@ from snapbid.base.errors import (
 )
 from snapbid.base.http import NO_BODY, Answer, Receive, Scope, refused
 from snapbid.base.redis_keys import REPORT_RATE
-from snapbid.queues.rate import WINDOW_S
+from snapbid.base.repeats import RepeatedLog
+from snapbid.queues.rate import WINDOW_S, RateDecision, RateLimiter, RateLimiterUnavailable
 from snapbid.report import tokens
-from snapbid.report.limit import REQUESTS, Quota, TokenLimit
 
 Clock: TypeAlias = Callable[[], datetime]
 Registry: TypeAlias = Callable[[], Mapping[str, str] | None]
 
+REQUESTS: Final = 10
+ANSWER_TIMEOUT_S: Final = 0.5
+
+_POLICY: Final = b'"token";q=%d;w=%d' % (REQUESTS, WINDOW_S)
+
 BASIC: Final = (b"www-authenticate", b'Basic realm="snapbid", charset="UTF-8"')
+
+repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class Admitted(NamedTuple):
@@ -68,7 +81,9 @@ class TokenGate:
         self._issuer = issuer
         self._registry = registry
         self._clock = clock or _now
-        self._limit = TokenLimit(redis, clock, rate)
+        micros = None if clock is None else lambda: round(clock().timestamp() * 1_000_000)
+        self._limiter = RateLimiter(redis, timeout_s=ANSWER_TIMEOUT_S, clock=micros)
+        self._rate = rate
         self._basic = basic
 
     async def serve(self, scope: Scope, receive: Receive, ssp: str | None, make: Make) -> Answer:
@@ -81,10 +96,10 @@ class TokenGate:
         if scope["method"] not in ("GET", "HEAD"):
             raise await refused(MethodNotAllowed("GET, HEAD"), receive)
         now = self._clock()
-        quota = await self._limit.take(self._authorize(scope, ssp, now).jti)
+        quota = await self.count(self._authorize(scope, ssp, now).jti)
         if quota is not None and not quota.admitted:
             raise _rate_limited(quota)
-        fields = () if quota is None else quota.headers()
+        fields = () if quota is None else headers(quota)
         try:
             reply = await make(scope, Admitted(ssp, now, use_cache=quota is not None))
         except Problem as problem:
@@ -92,6 +107,19 @@ class TokenGate:
             raise
         start = {**reply.start, "headers": [*reply.start["headers"], *fields]}
         return Answer(start, NO_BODY if scope["method"] == "HEAD" else reply.end)
+
+    async def count(self, jti: str) -> RateDecision | None:
+        """Count a token's request unless it exceeds the limit; return None while Redis is down."""
+        try:
+            quota = await self._limiter.admit(redis_key(jti, self._rate), REQUESTS)
+        except RateLimiterUnavailable as error:
+            repeated.warning(
+                "Redis is unavailable: %(reason)s; not limiting report requests",
+                {"reason": error},
+            )
+            return None
+        # After a clock was set back, the wait may exceed the window; clients never see that.
+        return quota._replace(wait_s=min(quota.wait_s, WINDOW_S))
 
     def _authorize(self, scope: Scope, ssp: str, now: datetime) -> tokens.Claims:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -112,12 +140,23 @@ class TokenGate:
         return claims
 
 
-def _rate_limited(quota: Quota) -> RateLimited:
+def headers(quota: RateDecision) -> tuple[tuple[bytes, bytes], ...]:
+    """Return `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10)."""
+    state = b'"token";r=%d;t=%d' % (quota.remaining, quota.wait_s)
+    return (b"ratelimit-policy", _POLICY), (b"ratelimit", state)
+
+
+def redis_key(jti: str, prefix: str = REPORT_RATE) -> str:
+    """Return the Redis key for a token's requests; it is hashed, since a `jti` may be long."""
+    return f"{prefix}{hashlib.blake2b(jti.encode(), digest_size=16).hexdigest()}"
+
+
+def _rate_limited(quota: RateDecision) -> RateLimited:
     detail = (
         f"more than {REQUESTS} requests with this token in {WINDOW_S} seconds; "
-        f"retry after {quota.reset_s} seconds"
+        f"retry after {quota.wait_s} seconds"
     )
-    return RateLimited(detail, ((b"retry-after", b"%d" % quota.reset_s), *quota.headers()))
+    return RateLimited(detail, ((b"retry-after", b"%d" % quota.wait_s), *headers(quota)))
 
 
 def _now() -> datetime:

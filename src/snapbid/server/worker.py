@@ -43,7 +43,7 @@ from snapbid.partners.docs.endpoint import pages
 from snapbid.partners.docs.routes import ROUTE as PAGE_ROUTE
 from snapbid.queues.permits import Permits
 from snapbid.queues.queues import EventQueues
-from snapbid.queues.rate import EventLimiter
+from snapbid.queues.rate import RateLimiter
 from snapbid.redisclient import pipelined
 from snapbid.reference import agents, history
 from snapbid.reference.geo import GeoDatabase
@@ -161,7 +161,7 @@ class Worker:
             permits=lambda number, qps: Permits(self._redis, f"{BID_RATE}{number}", qps),
             signs_all=settings.signed_notices,
         )
-        limiter = EventLimiter(self._redis)
+        limiter = RateLimiter(self._redis)
         own_events = _OwnEvents(ledger, queues)
         events = EventEndpoints(
             own_events, limiter, metrics, geo, history.load(), pool, body_deadline

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from snapbid.base.http import JSON, Answer, Receive, Scope, answer
 from snapbid.partners.diagnosis import window
-from snapbid.partners.diagnosis.source import DiagnosisSource, Numbers
+from snapbid.partners.diagnosis.source import DiagnosisSource, Numbers, ttl_s
 from snapbid.report.endpoint import ssp_of
 from snapbid.report.gate import Admitted, Registry, TokenGate
 
@@ -52,7 +52,7 @@ class DiagnosisEndpoint:
         family = [name for name, id in (self._registry() or {}).items() if id == ssp]
         asked = window.parse(scope["query_string"], now.date())
         made = await self._source.get(ssp, family, asked, now, use_cache=use_cache)
-        keep = b"private, max-age=%d" % self._source.ttl_s(asked)
+        keep = b"private, max-age=%d" % ttl_s(asked)
         fields = (*made.age(), (b"cache-control", keep), _VARY)
         if _wants_page(scope):
             return _page(made.body, fields)

@@ -37,6 +37,11 @@ Numbers = Callable[[], Mapping[str, int]]
 repeated = RepeatedLog(logging.getLogger(__name__))
 
 
+def ttl_s(window: DiagnosisWindow) -> int:
+    """Return how long to cache a diagnosis (s)."""
+    return LAST_TTL_S if window.days is None else TTL_S
+
+
 class DiagnosisSource:
     """Builds diagnoses for a worker. `numbers()` returns the number of each descriptor."""
 
@@ -45,12 +50,7 @@ class DiagnosisSource:
         self._request_stats = RequestStatsStore(redis)
         self._numbers = numbers
         self._base_url = base_url
-        self._days = ReportCache(redis, TTL_S)
-        self._last = ReportCache(redis, LAST_TTL_S)
-
-    def ttl_s(self, window: DiagnosisWindow) -> int:
-        """Return how long to cache a diagnosis (s)."""
-        return self._cache(window).ttl_s
+        self._cache = ReportCache(redis)
 
     async def get(
         self,
@@ -65,8 +65,8 @@ class DiagnosisSource:
 
         Raises Problem if the figures of the window cannot be read.
         """
-        cache, key = self._cache(window), f"{REPORT_CACHE}{ssp}:diagnosis:{window.key}"
-        cached = await cache.get(key) if use_cache else None
+        key = f"{REPORT_CACHE}{ssp}:diagnosis:{window.key}"
+        cached = await self._cache.get(key, ttl_s(window)) if use_cache else None
         if cached is not None:
             return cached
         recent = await self._recent(descriptors, window, now)
@@ -79,11 +79,8 @@ class DiagnosisSource:
         document = diagnose(ssp, window, now, history, recent, self._base_url)
         body = msgspec.json.encode(document)
         if use_cache:
-            await cache.put(key, body)
+            await self._cache.put(key, body, ttl_s(window))
         return FetchedReport(body)
-
-    def _cache(self, window: DiagnosisWindow) -> ReportCache:
-        return self._last if window.days is None else self._days
 
     async def _recent(
         self, descriptors: list[str], window: DiagnosisWindow, now: datetime

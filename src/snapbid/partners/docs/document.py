@@ -20,7 +20,7 @@ from snapbid.partners.docs.openapi import Fragment, Schema, ref
 from snapbid.partners.docs.problems import problems
 from snapbid.partners.docs.structs import struct_schemas
 from snapbid.queues.rate import WINDOW_S
-from snapbid.report.limit import REQUESTS
+from snapbid.report.gate import REQUESTS
 from snapbid.report.window import MAX_DAYS
 from snapbid.warehouse.products import EVENTS, RATE
 

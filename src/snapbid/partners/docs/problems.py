@@ -34,14 +34,14 @@ from snapbid.events.fields import CORE
 from snapbid.events.outcomes import Product
 from snapbid.events.rulebook import MAX_EVENTS, RefusedRequest
 from snapbid.events.validate import read_batch, read_single
-from snapbid.queues.rate import WINDOW_S
-from snapbid.report.limit import REQUESTS, Quota
+from snapbid.queues.rate import WINDOW_S, RateDecision
+from snapbid.report import gate
 from snapbid.report.window import MAX_DAYS
 from snapbid.warehouse.products import RATE
 
 WHEN_MS: Final = 1_750_000_000_000
 _SHOP: Final = Product("shop", frozenset({CORE}))
-_QUOTA: Final = Quota(True, 9, 60).headers()
+_QUOTA: Final = gate.headers(RateDecision(True, 9, 60))
 _MEDIA: Final = "Content-Type: must be application/json"
 _INTERNAL: Final = "the request could not be served"
 
@@ -100,7 +100,7 @@ def _report() -> dict[str, Problem]:
 
 def _token() -> dict[str, Problem]:
     """Return the errors of endpoints that take a report token."""
-    limited = f"more than {REQUESTS} requests with this token in {WINDOW_S} seconds"
+    limited = f"more than {gate.REQUESTS} requests with this token in {WINDOW_S} seconds"
     return {
         "missing_token": MissingToken("Authorization: must be Bearer followed by a token"),
         "invalid_token": InvalidToken("Authorization: the token was not issued here"),
