@@ -137,8 +137,8 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
     redis_own: dict[str, list[float]] = {kind: [] for kind in KINDS}
     redis_alone: dict[str, list[float]] = {kind: [] for kind in KINDS}
     batches = turns = 0
-    async with ledger_over(redis, folder) as ledger:
-        (shard,) = ledger._shards
+    sent: list[float] = []
+    async with ledger_over(redis, folder, observe=lambda *batch: sent.append(batch[2])) as ledger:
         snapshots = {
             kind: snapshot(CAMPAIGNS, partial(_with, more)) for kind, more in KINDS.items()
         }
@@ -149,10 +149,10 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
             for _ in range(rounds):
                 for kind in KINDS:
                     own[kind].append(await _worker_turn(packing[kind], answered))
-                    before = shard.batches
+                    before = len(sent)
                     spent = await _redis_turn(sending[kind], answered, client, LANES, TURN)
                     redis_own[kind].append(spent)
-                    batches, turns = batches + shard.batches - before, turns + 1
+                    batches, turns = batches + len(sent) - before, turns + 1
                     spent = await _redis_turn(sending[kind], answered, client, 1, ALONE)
                     redis_alone[kind].append(spent)
     metrics.close()

@@ -7,12 +7,13 @@ makes both.
 from collections.abc import Callable
 from typing import Any
 
+from support.event_reading import PRESETS, read_batch
+
 from bench import events
 from bench.peers import event_jsonschema, event_pydantic
-from snapbid.events.fields import PRESETS
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
 from snapbid.events.rulebook import RefusedRequest
-from snapbid.events.validate import read_batch, read_single
+from snapbid.events.validate import read_single
 
 PRODUCT = Product("demo-casino", frozenset(PRESETS))
 Envelopes = list[dict[str, Any]]

@@ -17,6 +17,7 @@ import asyncpg
 import pytest
 import redis
 import uvloop
+from support.report import report_path
 
 from bench import events, served
 from bench.client import as_new_auctions
@@ -31,7 +32,6 @@ from snapbid.ledger.bids.ledger import Ledger
 from snapbid.operations.preflight import with_shards
 from snapbid.partners.diagnosis.endpoint import SUFFIX
 from snapbid.report import tokens
-from snapbid.report.endpoint import report_path
 from snapbid.server.app import Application
 from snapbid.server.worker import Worker
 from workload import requests

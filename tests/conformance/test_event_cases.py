@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 from support.event_cases import NOW_MS, apply, generate, to_json
+from support.event_reading import PRESETS, read_batch
 
 from snapbid.events.catalog import EVENTS
-from snapbid.events.fields import PRESETS, Event
+from snapbid.events.fields import Event
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
 from snapbid.events.rulebook import FieldFinding, RefusedRequest
-from snapbid.events.validate import read_batch, read_single
+from snapbid.events.validate import read_single
 
 CASES = Path(__file__).parent / "cases" / "events"
 TRAPS = CASES / "traps.json"

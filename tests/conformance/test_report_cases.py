@@ -23,10 +23,8 @@ from typing import Any
 import pytest
 from support.clock import SettableClock
 from support.http import Reply
-from support.report import SSPS, Reporter, fill, reporter, sign
+from support.report import SSPS, Reporter, fill, report_path, reporter, sign
 from support.stack import execute
-
-from snapbid.report.endpoint import report_path
 
 Document = dict[str, Any]
 CASES = Path(__file__).parent / "cases" / "report"

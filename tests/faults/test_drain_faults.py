@@ -42,7 +42,7 @@ async def test_a_connection_that_fails_is_replaced(database: str, kind: type[Exc
     stopping = asyncio.Event()
     rounds = Interrupted(kind("another operation is in progress"), stopping)
     async with asyncio.timeout(30):
-        await Process(COUNTERS, rounds, database, stopping).run()
+        await Process(COUNTERS, rounds, database, stopping, {}).run()
     first, second = rounds.connections[:2]
     assert first is not second
 
@@ -109,7 +109,7 @@ async def test_silent_connections_are_given_up(wire: tuple[FaultProxy, str], spo
     stopping = asyncio.Event()
     rounds = Asking("select 1", stopping)
     async with asyncio.timeout(30):  # half of the statement's timeout
-        running = asyncio.create_task(Process(COUNTERS, rounds, dsn, stopping).run())
+        running = asyncio.create_task(Process(COUNTERS, rounds, dsn, stopping, {}).run())
         await rounds.ready.wait()
         spoil(proxy)
         rounds.go_on.set()
@@ -130,7 +130,7 @@ async def test_a_slow_statement_is_waited_for(
     async with asyncio.timeout(30):
         async with connected(database) as other, other.transaction():
             await other.execute("lock table campaign")
-            process = Process(COUNTERS, rounds, database, stopping)
+            process = Process(COUNTERS, rounds, database, stopping, {})
             running = asyncio.create_task(process.run())
             await rounds.ready.wait()
             await asyncio.sleep(10 * PATIENCE_S)
@@ -155,7 +155,7 @@ async def test_a_frozen_drain_does_not_block_others(
             return 0
 
     stopping, locked = asyncio.Event(), asyncio.Event()
-    frozen = asyncio.create_task(Process(COUNTERS, Freezing(), database, stopping).run())
+    frozen = asyncio.create_task(Process(COUNTERS, Freezing(), database, stopping, {}).run())
     async with asyncio.timeout(30), connected(database) as other, other.transaction():
         await locked.wait()
         await other.execute("lock table bid_daily")

@@ -11,12 +11,13 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from support.event_reading import read_batch
 from support.sending import NOW, event
 
 from snapbid.events.outcomes import Product
 from snapbid.events.rulebook import RefusedRequest
 from snapbid.events.strict_json import MAX_BYTES, MAX_VALUES, Malformed
-from snapbid.events.validate import batch_steps, read_batch, read_single
+from snapbid.events.validate import batch_steps, read_single
 
 PRODUCT = Product("shop")
 BODY_BYTES = 4 << 20

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.event_bench import CASINO, Bench
+from support.event_reading import read_batch
 from support.oracle_clicks import (
     CLOCKS_MS,
     EXPIRED,
@@ -33,7 +34,6 @@ from snapbid.drain.events import EventDrain
 from snapbid.drain.replay import replay
 from snapbid.events.attribution import preview, row_of
 from snapbid.events.outcomes import BatchResult, Product
-from snapbid.events.validate import read_batch
 from snapbid.ledger.admin.audits import Difference
 from snapbid.warehouse import campaigns, conversions, products, registry
 from snapbid.warehouse.comparison import compare_conversions

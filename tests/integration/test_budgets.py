@@ -259,7 +259,7 @@ async def test_dry_runs_hold_nothing(ledger: Ledger, store: Any) -> None:
 
 
 async def test_shards_share_a_budget(fresh_redis: str, tmp_path: Path, clock: Clock) -> None:
-    of = limits(total=100 * COST + 50, shards=3)
+    of = limits(total=33 * COST + 16)  # on each
     async with opened(fresh_redis, tmp_path, clock=clock, shards=3) as ledger:
         letters = [await bid(ledger, n, of) for n in range(300)]
         assert letters.count("k") == 99

@@ -11,12 +11,12 @@ from support.commands import succeed
 from support.http import Reply
 from support.ops import CAMPAIGN, all_limited, ask
 from support.processes import eventually
+from support.report import report_path
 from support.sending import rows
 from support.stack import JWT_SECRET, Stack, draining, execute
 
 from snapbid.partners.demand.endpoint import SUFFIX
 from snapbid.report import tokens
-from snapbid.report.endpoint import report_path
 
 RENEWED_S = 60
 

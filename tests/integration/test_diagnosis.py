@@ -17,11 +17,11 @@ from support.browser import browser
 from support.http import Reply
 from support.ops import all_limited, ask
 from support.processes import eventually
+from support.report import report_path
 from support.stack import JWT_SECRET, Stack, connected, draining, execute
 
 from snapbid.partners.diagnosis.endpoint import SUFFIX
 from snapbid.report import tokens
-from snapbid.report.endpoint import report_path
 from snapbid.warehouse import registry
 from snapbid.warehouse.diagnosis import _NOTICES, _REQUESTS
 

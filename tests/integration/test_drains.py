@@ -137,7 +137,7 @@ class Running:
         self.ways = {True: connect(url), False: connect(_url(bench))}
         shards = [ShardCounters(self.ways[n in cut], n) for n in range(SHARDS)]
         drain: Drain = drain_of(bench.redis, shards, bench.metrics, bench.clock)
-        self.task = asyncio.create_task(Process(COUNTERS, drain, dsn, asyncio.Event()).run())
+        self.task = asyncio.create_task(Process(COUNTERS, drain, dsn, asyncio.Event(), {}).run())
 
     async def close(self) -> None:
         await end(self.task)

@@ -18,7 +18,7 @@ from snapbid.redisclient.scripts import load
 
 LIMIT = 40
 SLICE_US = round(SLICE_S * 1_000_000)
-SCRIPT = load("snapbid.queues", "permits")
+SCRIPT = load("snapbid.queues", "permits").replace("redis.call('TIME')", "{0, ARGV[7]}")
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ async def test_a_drain_with_nothing_to_do_keeps_its_session(
     monkeypatch.setattr(run, "SILENT_S", 1.0)
     monkeypatch.setattr(run, "PAUSE_S", 0.1)
     stopping, idle = asyncio.Event(), Idle()
-    process = asyncio.create_task(Process(REQUEST_STATS, idle, database, stopping).run())
+    process = asyncio.create_task(Process(REQUEST_STATS, idle, database, stopping, {}).run())
     async with asyncio.timeout(60):
         while idle.rounds < 40:  # several times as long as an idle session lives
             await asyncio.sleep(0.05)

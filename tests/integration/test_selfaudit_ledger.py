@@ -24,7 +24,7 @@ from snapbid.redisclient.connection import Connections, connect
 
 BUDGET = 1_000_000  # micro-USD
 HOUR = 3600
-IN_ESCROW = Limits(1, None, BUDGET, None, shards=1, in_escrow=True)
+IN_ESCROW = Limits(1, None, BUDGET, None, in_escrow=True)
 OF_ACCOUNT = ShardKeys(1)  # the shard of campaign 1's account, if there are two
 
 

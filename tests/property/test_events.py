@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.event_cases import NOW_MS, put, whole
+from support.event_reading import PRESETS, read_batch
 from support.event_values import DIGEST, RIGHT, VALID, WRONG
 
 from snapbid.events import fast
 from snapbid.events.catalog import EVENTS
 from snapbid.events.examine import MOST_UNKNOWN
-from snapbid.events.fields import PRESETS, Level
+from snapbid.events.fields import Level
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
 from snapbid.events.rulebook import AHEAD_MS, RefusedRequest
 from snapbid.events.strict_json import MAX_DEPTH
-from snapbid.events.validate import read_batch, read_single
+from snapbid.events.validate import read_single
 
 PRODUCT = Product("demo", frozenset(PRESETS))
 LATEST_MS = NOW_MS + AHEAD_MS

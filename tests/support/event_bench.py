@@ -12,12 +12,12 @@ from redis.asyncio import Redis
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.events import EventDrain
 from snapbid.events.outcomes import BatchResult, Product
-from snapbid.events.validate import read_batch
 from snapbid.metrics import Metrics
 from snapbid.queues import queue
 from snapbid.reference import history
 from snapbid.reference.geo import GeoDatabase
 from snapbid.warehouse.events import join
+from support.event_reading import read_batch
 from support.sending import NOW
 
 GEO = GeoDatabase()

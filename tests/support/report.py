@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from snapbid.base.errors import Problem
 from snapbid.base.http import Message, problem_answer
 from snapbid.report import tokens
-from snapbid.report.endpoint import ReportEndpoint, report_path
+from snapbid.report.endpoint import PREFIX, SUFFIX, ReportEndpoint
 from snapbid.report.gate import TokenGate
 from snapbid.warehouse.reports import open_pool
 from support.http import Reply
@@ -30,6 +30,11 @@ COLUMNS = {
     "bid_daily": ("day", "descriptor", "bids", "wins", "win_cpm_micros"),
     "impression_daily": ("day", "ssp", "imps"),
 }
+
+
+def report_path(ssp: str, suffix: str = SUFFIX) -> str:
+    """The path of an SSP's report, or of its document with another suffix."""
+    return f"{PREFIX}{ssp}{suffix}"
 
 
 class Reporter:

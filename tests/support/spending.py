@@ -20,10 +20,9 @@ def limits(
     total: int | None = None,
     even_from_ms: int | None = None,
     caps: tuple[tuple[int, int], ...] = (),
-    shards: int = 1,
 ) -> Limits:
     """Limits; amounts in micro-USD."""
-    return Limits(campaign, daily, total, even_from_ms, caps, shards)
+    return Limits(campaign, daily, total, even_from_ms, caps)
 
 
 async def reserve(

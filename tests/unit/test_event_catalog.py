@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from support.event_reading import PRESETS, read_batch
 
 from snapbid.events.catalog import EVENTS, GAME_TYPES
-from snapbid.events.fields import JSON_TYPES, PRESETS, Kind, Level
+from snapbid.events.fields import JSON_TYPES, Kind, Level
 from snapbid.events.outcomes import BatchResult, Product
-from snapbid.events.validate import read_batch
 from snapbid.loadtest.events import MIX, encode, generate
 
 CASES = Path(__file__).parents[1] / "conformance" / "cases" / "events"

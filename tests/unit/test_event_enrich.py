@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.event_cases import NOW_MS, put, whole
+from support.event_reading import PRESETS, read_batch
 
 from snapbid.base.errors import (
     BadRequest,
@@ -29,11 +30,11 @@ from snapbid.events.answers import (
 from snapbid.events.attribution import Conversion, Counting
 from snapbid.events.catalog import EVENTS
 from snapbid.events.enrich import Enriched, Enricher, to_usd
-from snapbid.events.fields import JSON_TYPES, PRESETS, Event, Kind
+from snapbid.events.fields import JSON_TYPES, Event, Kind
 from snapbid.events.outcomes import BatchResult, Product, SingleResult
 from snapbid.events.rulebook import RefusedRequest, findings_of
 from snapbid.events.turns import Slices
-from snapbid.events.validate import read_batch, read_single
+from snapbid.events.validate import read_single
 from snapbid.reference import agents, geo, history
 from snapbid.warehouse.conversions import ConversionKey, ConversionSum
 

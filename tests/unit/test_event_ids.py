@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from support.event_cases import NOW_MS, put, whole
+from support.event_reading import PRESETS
 
 from snapbid.events.catalog import EVENTS
-from snapbid.events.fields import PRESETS
 from snapbid.events.outcomes import AcceptedEvent, Product, SingleResult
 from snapbid.events.validate import read_single
 

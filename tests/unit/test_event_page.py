@@ -4,11 +4,11 @@ import re
 from importlib.resources import files
 
 import pytest
+from support.event_reading import PRESETS
 
 from snapbid.drain.sequences import FLAGS
 from snapbid.events.answers import INTERNAL_ERROR, PROBLEM_CODES
 from snapbid.events.catalog import EVENTS
-from snapbid.events.fields import PRESETS
 from snapbid.events.personal import PLAINTEXT_KEYS
 from snapbid.events.rulebook import RULES, STATUSES, WARNINGS
 

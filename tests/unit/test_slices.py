@@ -5,12 +5,13 @@ import json
 from collections.abc import Generator
 
 import pytest
+from support.event_reading import read_batch
 from support.sending import NOW, event
 
 from snapbid.events import turns
 from snapbid.events.answers import EventsUnavailable
 from snapbid.events.outcomes import Product
-from snapbid.events.validate import batch_steps, read_batch
+from snapbid.events.validate import batch_steps
 
 PRODUCT = Product("shop")
 BODY = json.dumps([event("login", f"u{number}") for number in range(100)] + [event("no")]).encode()

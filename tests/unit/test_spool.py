@@ -33,9 +33,16 @@ def entry(shard: int, packed: bytes) -> bytes:
     return shard.to_bytes(2, "little") + crc32(packed).to_bytes(4, "little") + packed
 
 
+async def write(spool: Spool, shard: int, packed: bytes) -> None:
+    """Write a notice and wait until it is on disk."""
+    done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+    spool.append([(shard, packed)], done)
+    await done
+
+
 async def write_all(spool: Spool, numbers: range) -> None:
     for number in numbers:
-        await spool.write(number % 3, notice(number))
+        await write(spool, number % 3, notice(number))
 
 
 def abandoned(directory: Path) -> list[tuple[int, bytes]]:
@@ -96,10 +103,10 @@ async def test_a_file_being_created_is_not_taken_over(
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", look_first)
-    await spool.write(0, notice(0))
+    await write(spool, 0, notice(0))
     for spooled in taken:
         spooled.done()
-    await spool.write(1, notice(1))
+    await write(spool, 1, notice(1))
     await spool.close()
     assert abandoned(tmp_path) == listed(range(2))
 
@@ -118,12 +125,12 @@ async def test_a_write_returns_only_when_synced(
     monkeypatch.setattr(os, "fsync", noted)
     spool = Spool(tmp_path, PLENTY)
 
-    async def write(number: int) -> None:
-        await spool.write(0, notice(number))
+    async def written(number: int) -> None:
+        await write(spool, 0, notice(number))
         assert synced
         assert synced[-1] >= HEAD + ENTRY
 
-    await asyncio.gather(*(write(number) for number in range(500)))
+    await asyncio.gather(*(written(number) for number in range(500)))
     assert synced[-1] == HEAD + 500 * ENTRY
     assert len(synced) < 50
     await spool.close()
@@ -151,7 +158,7 @@ async def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
 async def test_reused_process_ids_hide_no_files(tmp_path: Path) -> None:
     """In a container ids repeat: an earlier worker of our number may have died in a write."""
     spool = Spool(tmp_path, PLENTY)
-    await spool.write(0, notice(0))
+    await write(spool, 0, notice(0))
     await spool.close()
     (path,) = tmp_path.glob("*.spool")
     with path.open("ab") as file:
@@ -168,7 +175,7 @@ async def test_the_spool_is_bounded(tmp_path: Path, left: int) -> None:
     await write_all(spool, range(10))
     for _ in range(3):
         with pytest.raises(SpoolFullError, match="full"):
-            await spool.write(0, notice(99))
+            await write(spool, 0, notice(99))
     await spool.close()
     assert abandoned(tmp_path) == listed(range(10))
     await write_all(spool, range(10))
@@ -182,7 +189,7 @@ async def test_unsettled_files_count_against_the_bound(tmp_path: Path) -> None:
     kept = 0
     for number in range(40):
         try:
-            await spool.write(0, notice(number))
+            await write(spool, 0, notice(number))
             kept += 1
         except SpoolFullError:
             pass
@@ -217,7 +224,7 @@ async def test_a_full_disk_refuses_and_damages_nothing(tmp_path: Path) -> None:
     with small_files(HEAD + 3 * ENTRY + 7):
         for _ in range(3):
             with pytest.raises(SpoolFullError):
-                await spool.write(0, notice(99))
+                await write(spool, 0, notice(99))
     await write_all(spool, range(3, 6))
     await spool.close()
     assert abandoned(tmp_path) == listed(range(6))
@@ -227,7 +234,7 @@ async def test_a_failed_sync_refuses_all_waiters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = Spool(tmp_path, PLENTY)
-    await spool.write(0, notice(0))
+    await write(spool, 0, notice(0))
 
     def fail(file: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -235,10 +242,10 @@ async def test_a_failed_sync_refuses_all_waiters(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
         results = await asyncio.gather(
-            *(spool.write(0, notice(number)) for number in range(1, 4)), return_exceptions=True
+            *(write(spool, 0, notice(number)) for number in range(1, 4)), return_exceptions=True
         )
     assert [type(result) for result in results] == [SpoolFullError] * 3
-    await spool.write(1, notice(4))
+    await write(spool, 1, notice(4))
     await spool.close()
     left = abandoned(tmp_path)
     assert (0, notice(0)) in left
@@ -250,7 +257,7 @@ async def test_a_path_that_is_not_a_directory_is_refused(tmp_path: Path) -> None
     spool = Spool(tmp_path / "file", PLENTY)
     for _ in range(2):
         with pytest.raises(SpoolFullError):
-            await spool.write(0, notice(0))
+            await write(spool, 0, notice(0))
 
 
 async def test_setting_aside_between_writes_strands_no_waiter(
@@ -265,14 +272,14 @@ async def test_setting_aside_between_writes_strands_no_waiter(
         fsync(file)
 
     monkeypatch.setattr(os, "fsync", slow)
-    first = asyncio.create_task(spool.write(0, notice(0)))
+    first = asyncio.create_task(write(spool, 0, notice(0)))
     await asyncio.sleep(0)
     syncing = spool._syncing
     assert syncing is not None
 
     async def write_at_its_end() -> None:
         await syncing
-        await spool.write(1, notice(1))
+        await write(spool, 1, notice(1))
 
     second = asyncio.create_task(write_at_its_end())
     await asyncio.sleep(0)
@@ -289,11 +296,11 @@ async def test_the_bound_is_checked_anew_once_redis_is_back(tmp_path: Path) -> N
     )
     spool = Spool(tmp_path, HEAD + 10 * ENTRY)
     with pytest.raises(SpoolFullError):
-        await spool.write(0, notice(10))
+        await write(spool, 0, notice(10))
     assert spool.holds_own
     await spool.set_aside()
     assert abandoned(tmp_path) == listed(range(10))
-    await spool.write(1, notice(10))
+    await write(spool, 1, notice(10))
     await spool.close()
     assert abandoned(tmp_path) == listed(range(10, 11))
 
@@ -308,7 +315,10 @@ async def main():
     spool = Spool(Path(sys.argv[1]), 1 << 20)
     for number in range(10_000):
         digest, came = number.to_bytes(16, "big"), (1_900_000_000, number % 1000)
-        await spool.write(number % 3, NOTICE.pack(1, -1, digest, *came, 1_800_000_000, 7))
+        notice = NOTICE.pack(1, -1, digest, *came, 1_800_000_000, 7)
+        done = asyncio.get_running_loop().create_future()
+        spool.append([(number % 3, notice)], done)
+        await done
         print(number, flush=True)
 
 asyncio.run(main())
@@ -359,7 +369,7 @@ async def test_ended_processes_and_their_files_are_found(tmp_path: Path) -> None
     first.join()
     second.join()
     assert list(second.gone()) == []
-    await first.write(0, notice(1))
+    await write(first, 0, notice(1))
     was_empty = first.is_empty
     await first.close()
     (gone,) = second.gone()

@@ -200,9 +200,9 @@ class Process:
         drain: Rounds,
         dsn: str,
         stopping: asyncio.Event,
-        troubles: MutableMapping[Duty, str] | None = None,
+        troubles: MutableMapping[Duty, str],
     ) -> None:
-        self._troubles = {} if troubles is None else troubles
+        self._troubles = troubles
         self._duty = duty
         self._drain = drain
         self._dsn = dsn

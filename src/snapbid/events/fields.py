@@ -10,7 +10,6 @@ from snapbid.campaigns.suppression import Identifies
 
 CORE: Final = "general.core"
 IGAMING: Final = "igaming"
-PRESETS: Final = (CORE, IGAMING)
 
 MAX_TEXT: Final = 1024
 MIN_MS: Final = 10**12

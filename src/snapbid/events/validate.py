@@ -96,31 +96,14 @@ def read_single(
     return SingleResult(event.accept(reader.product), warnings)
 
 
-def read_batch(
-    body: bytes, product: Product, now_ms: int, *, lenient: bool = False, test: bool = False
-) -> BatchResult | RefusedRequest:
-    """Read an array of 1 to 600 envelopes; a violation in any of them refuses them all.
-
-    With `lenient` or `test`, only the events with violations are rejected; `test` adds warnings. A
-    body that is not such an array, or has a malformed event, is always refused.
-    """
-    steps = batch_steps(body, product, now_ms, lenient=lenient, test=test)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: BatchResult | RefusedRequest = end.value
-            return result
-        except Malformed as reason:
-            return refuse_malformed(body, reason)
-
-
 def batch_steps(
     body: bytes, product: Product, now_ms: int, *, lenient: bool = False, test: bool = False
 ) -> Steps:
-    """Read a batch as `read_batch` does, yielding before each event so that other tasks can run.
+    """Read an array of 1 to 600 envelopes; a violation in any of them refuses them all.
 
-    Raises Malformed, for `refuse_malformed`.
+    With `lenient` or `test`, only the events with violations are rejected; `test` adds warnings. A
+    body that is not such an array is always refused. Yields before each event so that other tasks
+    can run. Raises Malformed for a malformed body or event, for `refuse_malformed`.
     """
     try:
         batch = yield from _read_all(body, product, now_ms, test=test)

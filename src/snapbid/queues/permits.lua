@@ -2,17 +2,13 @@
 --
 -- KEYS[1]  hash: slice of time -> permits leased in it
 -- ARGV     limit, permits wanted, width of a slice (µs), number of slices that count,
---          slice and number of unused permits to return (empty: none),
---          now (µs; empty: the clock of this server)
+--          slice and number of unused permits to return (empty: none)
 -- Returns  permits granted; if none, µs until some may be free; the slice to which they count
 
 local limit, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
 local width, span = tonumber(ARGV[3]), tonumber(ARGV[4])
-local now = tonumber(ARGV[7])
-if not now then
-    local time = redis.call('TIME')
-    now = time[1] * 1000000 + time[2]
-end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 local slice = math.floor(now / width)
 
 if ARGV[5] ~= '' and redis.call('HEXISTS', KEYS[1], ARGV[5]) == 1 then

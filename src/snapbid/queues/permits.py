@@ -98,7 +98,7 @@ class Permits:
         try:
             granted, wait, counted = await self._script(
                 (self._key,),
-                (self.limit, wanted, round(SLICE_S * _MICROS), SPAN, *given_back, ""),
+                (self.limit, wanted, round(SLICE_S * _MICROS), SPAN, *given_back),
             )
         except (RedisError, OSError) as error:  # TimeoutError, too
             raise PermitsUnavailable(text_of(error)) from error

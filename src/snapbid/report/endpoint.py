@@ -24,11 +24,6 @@ ROUTE: Final = "report"
 CACHE_CONTROL: Final = (b"cache-control", b"private, max-age=%d" % TTL_S)
 
 
-def report_path(ssp: str, suffix: str = SUFFIX) -> str:
-    """Return the path of an SSP's report, or of its document with another suffix."""
-    return f"{PREFIX}{ssp}{suffix}"
-
-
 def ssp_of(path: str, suffix: str = SUFFIX) -> str | None:
     """Extract the SSP id from a path with this suffix; None for any other path."""
     if not path.startswith(PREFIX) or not path.endswith(suffix):

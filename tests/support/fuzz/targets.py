@@ -31,7 +31,7 @@ from snapbid.campaigns.vast import read as read_vast
 from snapbid.catalog.catalog import Catalog, CatalogError, Head, encode
 from snapbid.events.catalog import EVENTS
 from snapbid.events.outcomes import Product
-from snapbid.events.validate import read_batch, read_single
+from snapbid.events.validate import read_single
 from snapbid.ledger.bids._records import AnswerBids, bid_digest
 from snapbid.ledger.bids._records import count as count_bids
 from snapbid.ledger.bids.records import LOSS, BidVerdict, kept_entries
@@ -41,6 +41,7 @@ from snapbid.report import tokens, window
 from support import broken, consent, corpus, everything, pools
 from support.choices import Choices
 from support.event_cases import whole
+from support.event_reading import read_batch
 from support.random_requests import request_of
 from support.sending import NOW, event, money
 from support.snapshot import RATES, Geo, builder_of, numbered, snapshot_of

@@ -321,10 +321,10 @@ class World:
             budgets = Budgets(redis, self.shards, clock)
             drain, dsn = Drain(shards, budgets, metrics, clock), self.servers.postgres.dsn
             async with asyncio.TaskGroup() as group:
-                group.create_task(DrainProcess(COUNTERS, drain, dsn, stopping).run())
+                group.create_task(DrainProcess(COUNTERS, drain, dsn, stopping, {}).run())
                 if self.has_events:
                     carried = EventDrain(redis, metrics, *_references(), clock, shards=self.shards)
-                    group.create_task(DrainProcess(EVENTS, carried, dsn, stopping).outlast())
+                    group.create_task(DrainProcess(EVENTS, carried, dsn, stopping, {}).outlast())
             await redis.aclose()
 
         self._run_to_end(process, run())

@@ -13,12 +13,12 @@ from typing import Any, Final
 import asyncpg
 
 from snapbid.report import tokens
-from snapbid.report.endpoint import report_path
 from snapbid.warehouse import campaigns, conversions
 from snapbid.warehouse.unavailable import UNAVAILABLE
 from support.books import OFFERS, SSPS, Books, Offer, document, trade
 from support.lanes import Lane, Reply
 from support.partner import Partner
+from support.report import report_path
 from support.soak.clicks import MARKUP, Clicks
 from support.soak.stage import SECRET, Stage
 from support.stack import connected

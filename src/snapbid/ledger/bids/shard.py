@@ -167,7 +167,6 @@ class GroupCommit:
         self._sent_all = False  # whether that batch took all waiting notices
         self._settled_until: int | None = None  # hold clock: all earlier notices are settled
         self.is_nearly_full = False  # Redis is nearly out of memory, so bids are refused
-        self.batches = 0
         self.token = ""
         self.warehouse = self.families = ""  # as remember.lua reads them
         self.epoch = ""  # of the data, from the last heartbeat
@@ -332,7 +331,6 @@ class GroupCommit:
         if sent[0][0] == "forget":
             self._forgotten()
         if bids or notices:
-            self.batches += 1
             self._observe(bids, notices, now - asked_at)
             self._answers.sent = []
             if self._sent_all:
@@ -477,11 +475,6 @@ class LedgerShard:
     def is_unreplicated(self) -> bool:
         """Whether the shard acknowledges writes without its required replica."""
         return self.trips.replication.is_unreplicated
-
-    @property
-    def batches(self) -> int:
-        """Number of round trips with bids or notices so far."""
-        return self._core.batches
 
     @property
     def unconfirmed(self) -> list[BidBatch]:

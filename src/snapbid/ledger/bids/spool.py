@@ -73,12 +73,6 @@ class Spool:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def write(self, shard: int, packed: bytes) -> None:
-        """Write a notice and wait until it is on disk. Raises SpoolFullError."""
-        done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self.append([(shard, packed)], done)
-        await done
-
     def append(
         self,
         notices: Sequence[tuple[int, bytes]],

@@ -47,12 +47,11 @@ class Limits:
         total_micros: int | None,
         even_from_ms: int | None,
         caps: tuple[tuple[int, int], ...] = (),
-        shards: int = 1,
         in_escrow: bool = False,
     ) -> None:
         self.campaign = campaign
-        self._daily = None if daily_micros is None else daily_micros * NANO // shards
-        self._total = None if total_micros is None else total_micros * NANO // shards
+        self._daily = None if daily_micros is None else daily_micros * NANO
+        self._total = None if total_micros is None else total_micros * NANO
         self._in_escrow = in_escrow
         self._even_from_ms = even_from_ms
         kept = [(min(number, MOST), min(seconds, MOST)) for number, seconds in caps]

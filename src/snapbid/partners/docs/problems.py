@@ -32,8 +32,8 @@ from snapbid.events.answers import EventsUnavailable, RateExceeded, UnknownApiKe
 from snapbid.events.endpoint import MAX_BYTES
 from snapbid.events.fields import CORE
 from snapbid.events.outcomes import Product
-from snapbid.events.rulebook import MAX_EVENTS, RefusedRequest
-from snapbid.events.validate import read_batch, read_single
+from snapbid.events.rulebook import BATCH_TOO_LARGE, RefusedRequest, refuse_body
+from snapbid.events.validate import read_single
 from snapbid.queues.rate import WINDOW_S, RateDecision
 from snapbid.report import gate
 from snapbid.report.window import MAX_DAYS
@@ -63,8 +63,9 @@ def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
         section: {name: problem_answer(problem) for name, problem in each.items()}
         for section, each in raised.items()
     }
+    too_many = refuse_body(BATCH_TOO_LARGE, "max_items")
     given["token"]["internal"].start["headers"] += _QUOTA
-    return given | {"event": _event(), "batch": {"too_many": _refused(_too_many())}}
+    return given | {"event": _event(), "batch": {"too_many": _refused(too_many)}}
 
 
 def _bid(settings: Settings) -> dict[str, Problem]:
@@ -146,7 +147,3 @@ def _event() -> dict[str, Answer]:
 def _refused(refusal: object) -> Answer:
     assert isinstance(refusal, RefusedRequest)
     return answers.refused(refusal)[0]
-
-
-def _too_many() -> object:
-    return read_batch(b"[%b]" % b",".join([b"0"] * (MAX_EVENTS + 1)), _SHOP, WHEN_MS)
