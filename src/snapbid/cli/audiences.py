@@ -172,11 +172,10 @@ def _read(file: str) -> "tuple[Audience, ...]":
 async def _hashes(connection: "asyncpg.Connection", file: str) -> list[int]:
     """Read and hash a file of ids. Raises Refused with the numbers of invalid lines."""
     from snapbid.campaigns.member_file import MemberError, read_members
-    from snapbid.campaigns.persons import PersonKey
     from snapbid.warehouse import persons, registry
 
     families = await registry.fetch_families(connection)
-    key = PersonKey((await persons.fetch_suppression(connection)).key)
+    key = await persons.fetch_key(connection)
     try:
         with console.opened(file) as source:
             return list(read_members(source, key, families))

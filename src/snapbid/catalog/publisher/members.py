@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import asyncpg
 
-from snapbid.campaigns.persons import PersonKey
 from snapbid.catalog import catalog, members
 from snapbid.catalog._members import EPOCH_S, starts_of
 from snapbid.catalog.catalog import CatalogError, Stamp
@@ -83,7 +82,7 @@ class MemberPublisher:
             self._changed[row.member, row.audience] = until_of(row.until), row.revision
         self._revision = max([self._revision, *(row.revision for row in rows)])
         names = await audiences.fetch_names(connection)
-        key = PersonKey((await persons.fetch_suppression(connection)).key).key
+        key = (await persons.fetch_key(connection)).key
         state = (names, key, self._revision, self._base)
         if state != self._published or self._written != catalog.stamp_of(self._path):
             changed = [(*at, until) for at, (until, _) in sorted(self._changed.items())]

@@ -17,7 +17,6 @@ from snapbid.bidding.snapshot import CatalogSnapshot, limits_of
 from snapbid.campaigns import document, normalised
 from snapbid.campaigns.campaign import Campaign
 from snapbid.campaigns.member_file import in_hex
-from snapbid.campaigns.persons import PersonKey
 from snapbid.catalog._members import MemberBook, Members, starts_of
 from snapbid.catalog.catalog import Catalog, CatalogError, Head, encode
 from snapbid.catalog.members import ENTRY, until_of
@@ -99,7 +98,7 @@ class Stores:
         """
         request, situation, _ = asked
         device, user = request.device or Device(), request.user or User()
-        key = PersonKey((await persons.fetch_suppression(self._warehouse)).key)
+        key = await persons.fetch_key(self._warehouse)
         kinds = {
             key.member(kind, id, scope): kind
             for kind, id, scope in member_ids(device, user, situation.canonical)
