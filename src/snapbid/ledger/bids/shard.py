@@ -16,7 +16,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from redis.asyncio.connection import AbstractConnection
@@ -411,33 +411,24 @@ def _refuse(hold: PendingHold) -> None:
 # -- the connection -------------------------------------------------------------------------------
 
 
-class LedgerName(NamedTuple):
-    """Identifies the ledger that a shard belongs to; an unknown field is "" or 0."""
-
-    warehouse: str = ""  # whose numbers it uses
-    epoch: str = ""  # the shard's data set
-    moved_from: str = ""  # the data set that it was moved from
-    shards: int = 0
-
-
 class ForeignLedgerError(RedisError):
     """The ledger belongs to another warehouse, or is not the one that the warehouse recorded.
 
     Also raised if the ledger has another number of shards than this process.
     """
 
-    def __init__(self, name: LedgerName, warehouse: str, shards: int) -> None:
-        if name.warehouse not in ("", warehouse):
+    def __init__(self, state: ShardState, warehouse: str, shards: int) -> None:
+        if state.warehouse not in ("", warehouse):
             super().__init__(
-                f"the ledger belongs to the warehouse {name.warehouse}, not to this one"
+                f"the ledger belongs to the warehouse {state.warehouse}, not to this one"
                 f" ({warehouse})"
             )
-        elif name.shards not in (0, shards):
+        elif state.shards not in (0, shards):
             super().__init__(
-                f"the ledger has {name.shards} shards, this process {shards}: restart it"
+                f"the ledger has {state.shards} shards, this process {shards}: restart it"
             )
         else:
-            super().__init__(f"the ledger ({name.epoch}) is not the warehouse's own")
+            super().__init__(f"the ledger ({state.epoch}) is not the warehouse's own")
 
 
 class LedgerShard:
@@ -460,7 +451,7 @@ class LedgerShard:
         self._shas: dict[str, bytes] = {}
         self._answers = secrets.randbits(24)  # identities
         self._number, self._shards = number, shards
-        self._name = LedgerName()
+        self._state: ShardState | None = None  # when it was last connected
         self._warehouse = ""
         self._own: Sequence[str] = ()
         self.is_foreign = False  # not of the warehouse's current ledger
@@ -578,26 +569,27 @@ class LedgerShard:
         self.trips.schedule()
         return done
 
-    def _is_foreign(self) -> bool:
-        name, own = self._name, self._own
-        if name.warehouse and self._warehouse not in ("", name.warehouse):
+    def _is_foreign(self, state: ShardState) -> bool:
+        own = self._own
+        if state.warehouse and self._warehouse not in ("", state.warehouse):
             return True
-        if name.shards not in (0, self._shards):
+        if state.shards not in (0, self._shards):
             return True
-        if not any(own) or not name.epoch or name.moved_from in own:
+        if not any(own) or not state.epoch or state.moved_from in own:
             return False
-        return len(own) != self._shards or own[self._number] not in ("", name.epoch)
+        return len(own) != self._shards or own[self._number] not in ("", state.epoch)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
         """Accept only this warehouse's ledger; see `Ledger.belong_to`."""
         self._warehouse, self._own = warehouse, epochs
         self._core.warehouse = warehouse
-        self._end_foreign()
+        if self._state is not None:
+            self._end_foreign(self._state)
 
-    def _end_foreign(self) -> None:
-        self.is_foreign = self._is_foreign()
+    def _end_foreign(self, state: ShardState) -> None:
+        self.is_foreign = self._is_foreign(state)
         if self.is_foreign:
-            self.trips.end(ForeignLedgerError(self._name, self._warehouse, self._shards))
+            self.trips.end(ForeignLedgerError(state, self._warehouse, self._shards))
 
     # -- round trips (see TripUser) ---------------------------------------------------------------
 
@@ -611,12 +603,11 @@ class LedgerShard:
         for name in self._scripts:
             self._shas[name] = await connection.read_response()
         await connection.send_command(*self._evalsha(("begin", self._warehouse, self._shards)))
-        state = ShardState.parse(await connection.read_response())
-        self._name = LedgerName(state.warehouse, state.epoch, state.moved_from, state.shards)
+        self._state = state = ShardState.parse(await connection.read_response())
         self.former = state.former
-        self.is_foreign = self._is_foreign()
+        self.is_foreign = self._is_foreign(state)
         if self.is_foreign:
-            raise ForeignLedgerError(self._name, self._warehouse, self._shards)
+            raise ForeignLedgerError(state, self._warehouse, self._shards)
         asked_at = self._loop.time()
         replies: list[Any] = []
         for command in self._core.connect(asked_at):
@@ -639,9 +630,9 @@ class LedgerShard:
         self._core.receive(replies, asked_at, now)
         if self._core.given_up:
             self._report_given_up()
-        if self._core.epoch not in ("", self._name.epoch):
-            self._name = self._name._replace(epoch=self._core.epoch, moved_from="")
-            self._end_foreign()
+        if self._state is not None and self._core.epoch not in ("", self._state.epoch):
+            self._state = self._state._replace(epoch=self._core.epoch, moved_from="")
+            self._end_foreign(self._state)
 
     def expire(self, now: float, waited_s: float) -> None:
         self._core.expire(now, waited_s)
