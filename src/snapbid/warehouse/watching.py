@@ -6,9 +6,8 @@ from typing import Final, NamedTuple
 import asyncpg
 import msgspec
 
-from snapbid.warehouse.campaigns import StoredCampaign
+from snapbid.warehouse.campaigns import StoredCampaign, fetch_some
 
-# Documents are fetched last, and only for the few campaigns asked for.
 _BUDGETED: Final = """
 with budgeted as materialized (
     select id from campaign where status = 'active' and document -> 'budget' <> 'null'
@@ -16,18 +15,9 @@ with budgeted as materialized (
 spend as (
     select campaign as id, sum(spend_micros) as micros from campaign_daily
     where day = $1 group by campaign
-),
-most as (
-    select id, micros from budgeted left join spend using (id)
-    order by micros desc nulls last, id limit $2
 )
-select c.id, c.document::text as document, c.status, c.revision, n.number,
-       floor(extract(epoch from c.created_at) * 1000)::bigint as created_at_ms,
-       (select count(*) from budgeted) as known
-from most
-join campaign c using (id)
-join campaign_number n using (id)
-order by micros desc nulls last, id
+select id, (select count(*) from budgeted) as known from budgeted left join spend using (id)
+order by micros desc nulls last, id limit $2
 """
 _UNLIMITED: Final = """
 select c.id, c.status, d.bids, d.wins, d.imps, d.micros / 1e6::float8 as spent_today
@@ -105,17 +95,6 @@ async def fetch_converted(
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
     """Fetch up to `most` active campaigns with a budget, the highest spend on the day first."""
     rows = await connection.fetch(_BUDGETED, today, most)
-    return Budgeted(
-        rows[0]["known"] if rows else 0,
-        [
-            StoredCampaign(
-                id=row["id"],
-                document=row["document"],
-                status=row["status"],
-                revision=row["revision"],
-                number=row["number"],
-                created_at_ms=row["created_at_ms"],
-            )
-            for row in rows
-        ],
-    )
+    known = {each.id: each for each in await fetch_some(connection, [row["id"] for row in rows])}
+    most_spent = [known[row["id"]] for row in rows if row["id"] in known]  # the others are deleted
+    return Budgeted(rows[0]["known"] if rows else 0, most_spent)
