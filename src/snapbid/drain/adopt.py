@@ -13,13 +13,13 @@ holds, budgets, counters and request statistics. Server events that are still qu
 import secrets
 from typing import Any, Final, NamedTuple
 
-import asyncpg
 from redis.asyncio import Redis
 
 from snapbid.base.redis_keys import GOLIVE, ShardKeys
 from snapbid.base.settings import StoreSettings
 from snapbid.redisclient.connection import Connections, scan
-from snapbid.warehouse import fence, unavailable
+from snapbid.warehouse import fence
+from snapbid.warehouse.unavailable import session
 
 BATCH: Final = 1000
 
@@ -38,22 +38,21 @@ async def adopt(settings: StoreSettings) -> Adopted:
     Waits until replicas have the changes; otherwise a failover could bring the former owner's
     shards back.
     """
-    connection = await asyncpg.connect(settings.database_url, timeout=unavailable.CONNECT_S)
     connections = Connections(settings.redis_url, settings.redis_replicas)
     redis = connections.client()
     changed = []
     try:
-        warehouse = await fence.identity(connection)
-        every = [ShardKeys(number) for number in range(settings.shards)]
-        for keys in every:
-            changed.append(await _adopt(redis, keys, warehouse, settings.shards))
-            await connections.replicate(redis, keys)
-        there: list[Any] = [await redis.get(keys.epoch) for keys in every]
-        epochs = [(epoch or b"").decode() for epoch in there]
-        before = await fence.own_ledger(connection)
-        await fence.set_ledger(connection, epochs)
+        async with session(settings.database_url) as connection:
+            warehouse = await fence.identity(connection)
+            every = [ShardKeys(number) for number in range(settings.shards)]
+            for keys in every:
+                changed.append(await _adopt(redis, keys, warehouse, settings.shards))
+                await connections.replicate(redis, keys)
+            there: list[Any] = [await redis.get(keys.epoch) for keys in every]
+            epochs = [(epoch or b"").decode() for epoch in there]
+            before = await fence.own_ledger(connection)
+            await fence.set_ledger(connection, epochs)
     finally:
-        connection.terminate()
         await redis.aclose()
     dropped = [count for count in changed if count is not None]
     is_returned = bool(before) and before != epochs and not dropped

@@ -69,7 +69,7 @@ from snapbid.ledger.budgets.budgets import Budgets
 from snapbid.ledger.budgets.holds import Holds
 from snapbid.redisclient.connection import Connections
 from snapbid.warehouse import absorb, comparison, leases
-from snapbid.warehouse.unavailable import UNAVAILABLE
+from snapbid.warehouse.unavailable import UNAVAILABLE, session
 
 AFTER_S: Final = 10.0  # a drain that has just started has other work
 EVERY_S: Final = 60.0
@@ -77,7 +77,6 @@ STOP_S: Final = 5.0
 SETTINGS: Final = frozenset(
     {"redis_url", "redis_replicas", "database_url", "ledger_shards", "auction_log"}
 )
-CONNECT_S: Final = 5.0
 COMMAND_S: Final = 30.0
 SCANNED: Final = 1_000  # fields of a hash in one command
 CAMPAIGNS: Final = 10_000  # whose budgets one audit reads, in turns if there are more
@@ -324,9 +323,8 @@ async def run(settings: StoreSettings, ended: asyncio.Event) -> None:
 
 
 async def _audit_on_lease(dsn: str, redis: Redis, auditor: Auditor, ended: asyncio.Event) -> None:
-    connection = await asyncpg.connect(dsn, timeout=CONNECT_S, command_timeout=COMMAND_S)
     logged: set[Difference] = set()
-    try:
+    async with session(dsn, command_timeout=COMMAND_S) as connection:
         while not await leases.acquire(connection, leases.AUDIT):
             await _pause(ended)
             if ended.is_set():
@@ -338,8 +336,6 @@ async def _audit_on_lease(dsn: str, redis: Redis, auditor: Auditor, ended: async
             _log(each for each in found if each not in logged)
             logged = set(found)
             await _pause(ended)
-    finally:
-        connection.terminate()
 
 
 def _log(differences: Iterable[Difference]) -> None:

@@ -19,7 +19,6 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Final
 
-import asyncpg
 import msgspec
 
 from snapbid.base.errors import is_disk_full
@@ -43,7 +42,7 @@ from snapbid.operations.dashboard.server import is_loopback
 from snapbid.report import tokens
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import MigrationError, migrate
-from snapbid.warehouse.unavailable import UNAVAILABLE
+from snapbid.warehouse.unavailable import UNAVAILABLE, session
 
 ORPHANS_S = 30.0  # for orphans of a killed instance to finish their work and exit
 PROGRAMS: Final[dict[str, Container[str] | None]] = {"drain": DRAIN_SETTINGS, "serve": None}
@@ -146,11 +145,8 @@ def _prepare(dsn: str) -> None:
 
 async def _example_ssp(dsn: str) -> str:
     """Return an SSP for the examples, preferably the demo SSP."""
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with session(dsn) as connection:
         known = await registry.fetch_all(connection)
-    finally:
-        await connection.close()
     return "acme" if "acme" in known else next(iter(known), "YOUR-SSP")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
@@ -16,7 +16,7 @@ UNAVAILABLE: Final = (
     OSError,  # includes TimeoutError
 )
 
-CONNECT_S: Final = 10.0  # for a command to connect
+CONNECT_S: Final = 10.0
 
 OUTDATED: Final = (
     asyncpg.UndefinedTableError,
@@ -39,6 +39,16 @@ async def brief_session(dsn: str, within_s: float) -> AsyncIterator[asyncpg.Conn
             yield connection
         finally:
             connection.terminate()
+
+
+@asynccontextmanager
+async def session(dsn: str, **settings: Any) -> AsyncIterator[asyncpg.Connection]:
+    """Connect within CONNECT_S; `settings` are asyncpg's. Raises the errors of UNAVAILABLE."""
+    connection = await asyncpg.connect(dsn, timeout=CONNECT_S, **settings)
+    try:
+        yield connection
+    finally:
+        connection.terminate()
 
 
 def describe(error: BaseException, dsn: str) -> str:

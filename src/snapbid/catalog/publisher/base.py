@@ -31,7 +31,7 @@ from snapbid.catalog.payload import Builder
 from snapbid.catalog.publisher.overlay import insert
 from snapbid.catalog.publisher.sharing import PREFIX, ObtainedBase, layout, obtain
 from snapbid.warehouse import campaigns
-from snapbid.warehouse.unavailable import UNAVAILABLE
+from snapbid.warehouse.unavailable import UNAVAILABLE, session
 
 CHUNK: Final = 1 << 20  # bytes written and read at a time
 LOG_EVERY_S: Final = 2.0
@@ -93,13 +93,10 @@ async def make(dsn: str, folder: Path, after: int = -1, *, urgent: bool = False)
 
     Raises OSError, asyncpg's errors, or ValueError if there are too many campaigns.
     """
-    connection = await asyncpg.connect(dsn, timeout=10)
-    try:
+    async with session(dsn) as connection:
         return await obtain(
             connection, folder, after, lambda: _build(connection, folder), urgent=urgent
         )
-    finally:
-        connection.terminate()
 
 
 async def _build(connection: asyncpg.Connection, folder: Path) -> Base:

@@ -20,6 +20,7 @@ from snapbid.catalog._members import EPOCH_S, starts_of
 from snapbid.catalog.catalog import CatalogError, Stamp
 from snapbid.catalog.members import ENTRY, NEVER, MemberBase, until_of
 from snapbid.warehouse import audiences, bases, fence, persons
+from snapbid.warehouse.unavailable import session
 
 LOOK_EVERY_S: Final = 0.5
 MOST_BUSY: Final = 0.25  # share of the time spent on publishing
@@ -147,8 +148,7 @@ async def make_base(dsn: str, path: Path) -> MemberBase:
 
     Raises UnwritableError, and the errors of UNAVAILABLE.
     """
-    connection = await asyncpg.connect(dsn, timeout=10)
-    try:
+    async with session(dsn) as connection:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             revision = await audiences.fetch_revision(connection)
             name = f"{path.name}-{revision}-{time():.0f}"
@@ -165,8 +165,6 @@ async def make_base(dsn: str, path: Path) -> MemberBase:
                     file.write(starts)
                 beside.replace(path.with_name(name))
         id = await audiences.record_base(connection)
-    finally:
-        connection.terminate()
     count = size // ENTRY.size
     logger.info("published a base of %(members)d audience members", {"members": count})
     return MemberBase(name, count, zlib.crc32(starts, checksum), revision, id, time())

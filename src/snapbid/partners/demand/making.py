@@ -15,6 +15,7 @@ from snapbid.warehouse import campaigns, demand, registry
 from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.campaigns import CampaignRow
 from snapbid.warehouse.demand import DemandSignal
+from snapbid.warehouse.unavailable import session
 
 
 async def make(dsn: str) -> None:
@@ -22,8 +23,7 @@ async def make(dsn: str) -> None:
 
     Raises asyncpg's errors, or OSError if the warehouse is unreachable.
     """
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with session(dsn) as connection:
         ssps = await registry.fetch_all(connection)
         families: dict[str, dict[str, str]] = {}
         for descriptor, canonical in ssps.items():
@@ -34,8 +34,6 @@ async def make(dsn: str) -> None:
             body = msgspec.json.encode(rules_of(ssp, clauses, bid_rates.usd))
             signals[ssp] = DemandSignal(hashlib.sha256(body).hexdigest()[:32], body)
         await demand.store(connection, signals)
-    finally:
-        await connection.close()
 
 
 async def _read(
