@@ -5,30 +5,22 @@ server.
 """
 
 import logging
-import os
 import select
-import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from snapbid.auctionlog.writer import LogWriter
-from snapbid.base.logs import log_to_stderr
+from snapbid.base.child import begin_child
 
 LOOK_S: Final = 1.0
-NICE: Final = 10
 
 logger = logging.getLogger("snapbid.auctionlog")
 
 
 def main(directory: Path, rotate_s: float) -> None:
     """Convert rows to Parquet until standard input closes."""
-    log_to_stderr()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the server stops us by closing standard input
-    with suppress(OSError):
-        os.nice(NICE)
+    begin_child()
     writer = LogWriter(directory, rotate_s)
     logged: str | None = None
     opened = ended = False

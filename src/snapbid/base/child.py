@@ -7,15 +7,18 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from typing import Final
 
+from snapbid.base.logs import log_to_stderr
 from snapbid.base.settings import without_settings
 
 PAUSE_S: Final = 1.0
+NICE: Final = 10  # bids come first
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,18 @@ def exit_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def begin_child() -> None:
+    """Set up a module run by `ChildProcess`: its log, its priority, and signals, which it ignores.
+
+    The program stops it by closing its standard input.
+    """
+    log_to_stderr()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
 
 
 class ChildProcess:

@@ -1,6 +1,7 @@
-"""Helpers for ending tasks reliably."""
+"""Helpers for ending tasks reliably, and for waiting between rounds."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -20,6 +21,12 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
             task.cancel()
         _, waiting = await asyncio.wait(waiting, timeout=AGAIN_S)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def pause(stopping: asyncio.Event, seconds: float) -> None:
+    """Wait for some seconds, or until `stopping` is set."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)
 
 
 async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:

@@ -191,12 +191,7 @@ class Catalog:
         def open_base(base: Base) -> Mapped:
             if before is not None and before.mapped is not None and before.base == base:
                 return before.mapped
-            beside = path.with_name(base.name)
-            mapped = map_file(beside)
-            # Read the file: pages touched through the mapping would count as this process's memory.
-            if len(mapped) != base.size or checksum_of(beside) != base.checksum:
-                raise CatalogError(f"{base.name} is damaged")
-            return mapped
+            return map_base(path.with_name(base.name), base.checksum)
 
         return cls(map_file(path), open_base)
 
@@ -281,6 +276,14 @@ def map_file(path: Path) -> Mapped:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:  # an empty file cannot be mapped
             raise CatalogError(f"not a catalog of this version: {error}") from error
+
+
+def map_base(path: Path, checksum: int) -> Mapped:
+    """Map a base. Raises OSError, and CatalogError if it has another checksum."""
+    # Read the file: pages touched through the mapping would count as this process's memory.
+    if checksum_of(path) != checksum:
+        raise CatalogError(f"{path.name} is damaged")
+    return map_file(path)
 
 
 def _aligned(offset: int) -> int:

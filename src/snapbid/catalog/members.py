@@ -108,11 +108,7 @@ def open_members(path: Path, before: OpenMembers | None = None) -> OpenMembers:
     base = head.base
     mapped = before.mapped if before is not None and before.base == base else None
     if base is not None and mapped is None:
-        beside = path.with_name(base.name)
-        # Read the file: pages touched through the mapping would count as this process's memory.
-        if catalog.checksum_of(beside) != base.checksum:
-            raise CatalogError(f"{base.name} is damaged")
-        mapped = catalog.map_file(beside)
+        mapped = catalog.map_base(path.with_name(base.name), base.checksum)
     try:
         members = Members(
             head.key, head.audiences, head.products, section, head.count, mapped,

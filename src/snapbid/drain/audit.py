@@ -23,11 +23,9 @@ closes. Only the process with the lease audits.
 """
 
 import asyncio
-import contextlib
 import datetime
 import logging
 import os
-import signal
 import sys
 from bisect import bisect_left
 from collections.abc import (
@@ -47,11 +45,12 @@ import asyncpg
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from snapbid.base.child import ChildProcess
-from snapbid.base.logs import log_to_stderr
+from snapbid.base.child import ChildProcess, begin_child
+from snapbid.base.days import utc_day
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.settings import StoreSettings, load, require_stores, to_environ
+from snapbid.base.tasks import pause
 from snapbid.drain.accepted import AcceptedEvents
 from snapbid.drain.logged import LoggedAuctions
 from snapbid.drain.names import CounterField, format_field, parse_field
@@ -81,7 +80,6 @@ COMMAND_S: Final = 30.0
 SCANNED: Final = 1_000  # fields of a hash in one command
 CAMPAIGNS: Final = 10_000  # whose budgets one audit reads, in turns if there are more
 SHARE: Final = 0.01  # of the time that a comparison which counts events may take
-NICE: Final = 10
 NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
 
@@ -117,7 +115,7 @@ class Auditor:
 
         Raises the stores' errors; an interrupted audit has no result.
         """
-        today = self._today()
+        today = utc_day(self._clock())
         found = [each async for each in self._counters(connection, today)]
         found += _named("reports", await comparison.compare_reports(connection))
         since = today - KEPT_DAYS * DAY
@@ -200,12 +198,9 @@ class Auditor:
     async def _compare_conversions(self, connection: asyncpg.Connection) -> list[Difference]:
         differing = []
         for before in range(KEPT_DAYS + 1):
-            day = self._today() - before * DAY
+            day = utc_day(self._clock()) - before * DAY
             differing += await comparison.compare_conversions(connection, day)
         return _named("conversions", differing)
-
-    def _today(self) -> datetime.date:
-        return datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
 
     def _next_of(self, numbers: list[int]) -> list[int]:
         """Return the next CAMPAIGNS of these campaign numbers, in turn; all if there are fewer."""
@@ -317,7 +312,7 @@ async def run(settings: StoreSettings, ended: asyncio.Event) -> None:
                 repeated.warning(
                     "paused the audit: %(reason)s; retrying", {"reason": type(error).__name__}
                 )
-                await _pause(ended)
+                await pause(ended, EVERY_S)
     finally:
         await redis.aclose()
 
@@ -326,7 +321,7 @@ async def _audit_on_lease(dsn: str, redis: Redis, auditor: Auditor, ended: async
     logged: set[Difference] = set()
     async with session(dsn, command_timeout=COMMAND_S) as connection:
         while not await leases.acquire(connection, leases.AUDIT):
-            await _pause(ended)
+            await pause(ended, EVERY_S)
             if ended.is_set():
                 return
         while not ended.is_set():
@@ -335,7 +330,7 @@ async def _audit_on_lease(dsn: str, redis: Redis, auditor: Auditor, ended: async
             await write_audit(redis, report_of(found, time() - ahead_s))
             _log(each for each in found if each not in logged)
             logged = set(found)
-            await _pause(ended)
+            await pause(ended, EVERY_S)
 
 
 def _log(differences: Iterable[Difference]) -> None:
@@ -353,11 +348,6 @@ def _log(differences: Iterable[Difference]) -> None:
                 "other": other,
             },
         )
-
-
-async def _pause(ended: asyncio.Event) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(ended.wait(), EVERY_S)
 
 
 def _named(name: str, differing: Iterable[comparison.Differing]) -> list[Difference]:
@@ -381,9 +371,5 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
-    log_to_stderr()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # for the drain, which closes our standard input
-    with contextlib.suppress(OSError):
-        os.nice(NICE)
+    begin_child()
     asyncio.run(_main())

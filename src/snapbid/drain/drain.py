@@ -12,6 +12,7 @@ from typing import Final
 import asyncpg
 from redis.exceptions import RedisError
 
+from snapbid.base.days import utc_day
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.tasks import end
 from snapbid.drain.confirm import confirm
@@ -310,7 +311,7 @@ class Drain:
     async def _source(
         self, connection: asyncpg.Connection, epoch: str, segment: str, shard: ShardCounters
     ) -> int:
-        today = self._today()
+        today = utc_day(self._clock())
         if today != self._sources_of:
             self._sources.clear()
             self._sources_of = today
@@ -329,11 +330,8 @@ class Drain:
             for shard in shards:
                 state = await shard.fetch_state()
                 source = await self._source(connection, state.epoch, state.segment, shard)
-                await tidy(connection, shard, state, source, self._today())
+                await tidy(connection, shard, state, source, utc_day(self._clock()))
             self._tidied_at = now
-
-    def _today(self) -> datetime.date:
-        return datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
 
     def _log_unknown(self, shard: int, unknown: int) -> None:
         if unknown and unknown != self._unknown.get(shard):

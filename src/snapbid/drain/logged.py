@@ -18,6 +18,7 @@ import asyncpg
 import msgspec
 from redis.asyncio import Redis
 
+from snapbid.base.days import utc_day
 from snapbid.base.repeats import RepeatedLog
 from snapbid.ledger.admin.audits import NO_RECORD, Difference, LoggedBid, RecordedBids
 from snapbid.ledger.bids.records import BILLING, WIN
@@ -65,7 +66,7 @@ class LoggedAuctions:
         A figure is left out once the reports have reached its previous value in the log: then the
         difference is due to counts in transit. Raises the stores' errors.
         """
-        today = datetime.datetime.fromtimestamp(self._clock(), datetime.UTC).date()
+        today = utc_day(self._clock())
         days = [today - datetime.timedelta(days=before) for before in range(COMPARED + 1)]
         self._read = {day: self._read[day] for day in days if day in self._read}
         found: list[Lacking] = []

@@ -20,7 +20,7 @@ from snapbid.base.reasons import reason, text_of
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import StoreSettings
-from snapbid.base.tasks import end
+from snapbid.base.tasks import end, pause
 from snapbid.base.version import version
 from snapbid.drain import audit
 from snapbid.drain.counters import ShardCounters, ShardsUnavailableError, SupersededError
@@ -220,7 +220,7 @@ class Process:
                     "failed while %(duty)s: %(reason)s; retrying",
                     {"duty": self._duty.name, "reason": where(error)},
                 )
-                await self._pause(RETRY_S[-1])
+                await pause(self._stopping, RETRY_S[-1])
 
     async def run(self) -> None:
         """Run until `stopping` is set and the current round has finished."""
@@ -229,13 +229,13 @@ class Process:
                 async with self._leased_connection() as connection:
                     if connection is not None:
                         await self._drain_on(connection)
-                await self._pause(YIELDED_S)
+                await pause(self._stopping, YIELDED_S)
             except SupersededError as error:
                 logger.info(
                     "restarted %(duty)s: %(reason)s",
                     {"duty": self._duty.name, "reason": error},
                 )
-                await self._pause(PAUSE_S)
+                await pause(self._stopping, PAUSE_S)
             except UNAVAILABLE as error:
                 await self._fail(WAREHOUSE, error)
 
@@ -251,7 +251,7 @@ class Process:
             acquire = self._duty.acquire
             while acquire is not None and not await acquire(connection):
                 self._stand_by()
-                await self._pause(PAUSE_S)
+                await pause(self._stopping, PAUSE_S)
                 if self._stopping.is_set():
                     yield None
                     return
@@ -307,7 +307,7 @@ class Process:
                         store="Redis",
                         reason=str(error),
                     )
-                    await self._pause(PAUSE_S)
+                    await pause(self._stopping, PAUSE_S)
                 else:
                     begun = False
                     await self._fail("Redis", error)
@@ -317,19 +317,19 @@ class Process:
                     return
                 read_at = now()
                 self._stand_by()
-                await self._pause(PAUSE_S)
+                await pause(self._stopping, PAUSE_S)
                 continue
             except UnrelatedStoresError as error:
                 if last:
                     return
                 begun = False
                 self._log("paused %(duty)s: %(problem)s", logging.ERROR, problem=str(error))
-                await self._pause(PAUSE_S)
+                await pause(self._stopping, PAUSE_S)
                 continue
             await connection.keep_alive(SILENT_S / KEPT_ALIVE)
             self._recover()
             read_at = now()
-            await self._pause(PAUSE_S)
+            await pause(self._stopping, PAUSE_S)
 
     # -- waiting -----------------------------------------------------------------------------
 
@@ -343,10 +343,6 @@ class Process:
         finally:
             await end(task, stop)
 
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-
     async def _fail(self, store: str, error: Exception) -> None:
         """Log that a store is unavailable, once per outage; pause, longer after each failure."""
         if isinstance(error, OUTDATED):
@@ -359,9 +355,9 @@ class Process:
                 store=store,
                 reason=self._why(store, error),
             )
-        pause = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
+        retry_s = RETRY_S[min(self._failures, len(RETRY_S) - 1)]
         self._failures += 1
-        await self._pause(pause)
+        await pause(self._stopping, retry_s)
 
     def _recover(self) -> None:
         if self._failures:

@@ -7,15 +7,15 @@ and rounded half-even to 6 decimals; without a rate `usd` is null, with the warn
 
 import math
 from collections.abc import Callable
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
+from snapbid.base.days import utc_day
 from snapbid.events.catalog import EVENTS
 from snapbid.reference.agents import Agent
 from snapbid.reference.geo import Place
-from snapbid.reference.history import Quote
+from snapbid.reference.history import DailyRates
 
 MICROS: Final = 1_000_000
 MAX_VALUE_USD: Final = 1_000_000_000  # of one event, so that no sum of a transaction overflows
@@ -23,12 +23,6 @@ MAX_VALUE_USD: Final = 1_000_000_000  # of one event, so that no sum of a transa
 MONETARY: Final = {
     name: tuple(field for field in event.fields if field.monetary) for name, event in EVENTS.items()
 }
-
-
-class QuoteSource(Protocol):
-    """Daily USD rates; see `reference.history.DailyRates`."""
-
-    def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None: ...
 
 
 class Enriched(NamedTuple):
@@ -46,7 +40,7 @@ class Enricher(NamedTuple):
 
     place_of: Callable[[str], Place | None]
     agent_of: Callable[[str], Agent]
-    rates: QuoteSource
+    rates: DailyRates
 
     def enrich(self, event: dict[str, Any]) -> Enriched:
         """Enrich a normalised envelope (`AcceptedEvent.document`). Missing parts are null."""
@@ -73,7 +67,7 @@ def _agent(agent: Any, agent_of: Callable[[str], Agent]) -> dict[str, Any] | Non
 
 
 def _amounts(
-    event: dict[str, Any], rates: QuoteSource, warnings: list[tuple[str, str]]
+    event: dict[str, Any], rates: DailyRates, warnings: list[tuple[str, str]]
 ) -> dict[str, dict[str, Any]]:
     context = event["context"]
     present = [field for field in MONETARY[event["event"]] if context.get(field.leaf) is not None]
@@ -81,7 +75,7 @@ def _amounts(
     quote = None
     if present and currency is not None:
         crypto = context.get("is_crypto") is True
-        quote = rates.quote(currency, _day(event["timestamp"]), crypto=crypto)
+        quote = rates.quote(currency, utc_day(event["timestamp"] // 1000), crypto=crypto)
     rate = float(quote.usd) if quote is not None else None
     rate_date = quote.date.isoformat() if quote is not None else None
     amounts: dict[str, dict[str, Any]] = {}
@@ -128,7 +122,3 @@ def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int | None:
         return None
     micros: int = round(usd * MICROS)
     return micros if kind.value else -micros
-
-
-def _day(timestamp_ms: int) -> date:
-    return datetime.fromtimestamp(timestamp_ms // 1000, UTC).date()

@@ -24,13 +24,14 @@ read from the ledger's own counters, and the times when these last grew from `{s
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import product
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
 
+from snapbid.base.days import utc_day
 from snapbid.base.redis_keys import GOLIVE, ShardKeys
 from snapbid.bidding.request_stats import KEPT, RequestTotals
 from snapbid.ledger.bids.segment import fetch_segments
@@ -246,7 +247,7 @@ class RequestStatsStore:
         self, number: int, shards: int, now: int
     ) -> tuple[dict[str, int], dict[str, int]]:
         kinds = ("b", "w", "i", "l")
-        today = datetime.fromtimestamp(now, UTC).date()
+        today = utc_day(now)
         days = [today - timedelta(days=ago) for ago in range(NOTICE_DAYS)]
         fields = [f"{kind}:{number}" for kind in kinds[:3]]
         fields += [f"l:{number}:{reason}" for reason in _REASONS]
@@ -288,4 +289,4 @@ def _problems(entries: Iterable[bytes]) -> list[tuple[int, int, str]]:
 
 
 def _day(epoch_s: int) -> str:
-    return datetime.fromtimestamp(epoch_s, UTC).date().isoformat()
+    return utc_day(epoch_s).isoformat()
