@@ -12,7 +12,7 @@ from snapbid.base.tasks import end
 from snapbid.warehouse import demand
 
 LOOK_EVERY_S: Final = 5.0
-MODULE: Final = "snapbid.partners.demand"
+MODULE: Final = "snapbid.partners.demand.making"
 RENEW_EVERY_S: Final = 600.0  # campaigns also start and end as time passes
 
 logger = logging.getLogger(__name__)

@@ -1,12 +1,20 @@
-"""Builds the clauses of all SSPs from the warehouse's campaigns, and stores them as rules."""
+"""Builds the clauses of all SSPs from the warehouse's campaigns, and stores them as rules.
 
+`python -m snapbid.partners.demand.making` is run by the drain, with the warehouse's address on
+stdin. It exits when stdin is closed, so it never outlives the drain.
+"""
+
+import asyncio
 import hashlib
+import os
+import sys
 from collections.abc import Mapping
 from time import time
 
 import asyncpg
 import msgspec
 
+from snapbid.base.child import exit_with_parent
 from snapbid.campaigns import normalised
 from snapbid.partners.demand.clauses import Clauses, admits, clauses_of, reduced
 from snapbid.partners.demand.rules import rules_of
@@ -15,7 +23,7 @@ from snapbid.warehouse import campaigns, demand, registry
 from snapbid.warehouse import rates as operator_rates
 from snapbid.warehouse.campaigns import CampaignRow
 from snapbid.warehouse.demand import DemandSignal
-from snapbid.warehouse.unavailable import session
+from snapbid.warehouse.unavailable import UNAVAILABLE, session
 
 
 async def make(dsn: str) -> None:
@@ -67,3 +75,18 @@ async def _read(
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await campaigns.copy_all(connection, normalised.RULES, take)
     return {name: reduced([*of_all.items(), *clauses.items()]) for name, clauses in own.items()}
+
+
+def main() -> None:
+    """Build the signals once; exit with status 1 if the warehouse is unavailable."""
+    dsn = sys.stdin.buffer.readline().decode().strip()
+    exit_with_parent()
+    os.nice(10)
+    try:
+        asyncio.run(make(dsn))
+    except UNAVAILABLE:
+        sys.exit(1)  # the drain logs it
+
+
+if __name__ == "__main__":
+    main()
