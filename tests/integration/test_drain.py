@@ -25,7 +25,7 @@ from snapbid.drain.counters import (
 )
 from snapbid.metrics import read
 from snapbid.operations.dashboard.ledger import waiting
-from snapbid.warehouse import absorb, fence
+from snapbid.warehouse import absorb, comparison, fence
 from snapbid.warehouse.absorb import SourceCounters
 from snapbid.warehouse.fence import Batch, Step
 
@@ -375,4 +375,7 @@ async def test_a_spend_beyond_64_bits_is_known(bench: Bench) -> None:
             f" values ('{day}', 'c-1', 9223372036854775807, true)"
         )
     days = (datetime.date.fromisoformat(DAY) - datetime.date(1970, 1, 1)).days
-    assert await fence.spend_of_day(bench.connection, days) == {1: (2 * (2**63 - 1), 2**63 - 1)}
+    total, of_day = 2 * (2**63 - 1), 2**63 - 1
+    assert await fence.spend_of_day(bench.connection, days) == {1: (total, of_day)}
+    audited = await comparison.fetch_spend(bench.connection, datetime.date.fromisoformat(DAY))
+    assert audited[1] == ("c-1", total, of_day, False)

@@ -105,8 +105,8 @@ where source = $1 and day = $2 and generation = $3
 
 # A late win of yesterday's bid is in today's figure here, but not in the ledger's.
 _SPEND: Final = """
-select n.number, n.id, coalesce(sum(t.win_cpm_micros), 0)::bigint as total,
-    coalesce(sum(t.win_cpm_micros) filter (where t.day = $1), 0)::bigint as today,
+select n.number, n.id, coalesce(sum(t.win_cpm_micros), 0) as total,
+    coalesce(sum(t.win_cpm_micros) filter (where t.day = $1), 0) as today,
     exists (
         select from anomaly_daily a where a.counted and a.day = $1 and a.anomaly = 'win_late'
     ) as may_be_late
@@ -200,7 +200,10 @@ async def compare_campaigns(
 
 async def fetch_spend(connection: asyncpg.Connection, today: datetime.date) -> dict[int, Spend]:
     """Fetch the spend of all campaigns, including deleted ones, by campaign number."""
-    return {number: Spend(*spend) for number, *spend in await connection.fetch(_SPEND, today)}
+    return {
+        row["number"]: Spend(row["id"], int(row["total"]), int(row["today"]), row["may_be_late"])
+        for row in await connection.fetch(_SPEND, today)
+    }
 
 
 async def fetch_absorbed(
