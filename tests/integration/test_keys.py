@@ -322,24 +322,24 @@ def test_every_mistake_of_a_file_of_rates_is_named(cli: Cli, database: str, tmp_
     done = cli("rates", "import", str(file))
     assert (done.returncode, done.stdout) == (1, "")
     assert [line.split(" ", 3)[:3] for line in done.stderr.splitlines()] == [
-        ["line", "2:", "usd"],
-        ["line", "3:", "date"],
-        ["line", "3:", "usd"],
-        ["line", "4:", "currency"],
-        ["line", "5:", "currency"],
-        ["line", "6:", "more"],
-        ["line", "7:", "date"],
+        ["line", "2:", "usd:"],
+        ["line", "3:", "date:"],
+        ["line", "3:", "usd:"],
+        ["line", "4:", "currency:"],
+        ["line", "5:", "currency:"],
+        ["line", "6:", "more:"],
+        ["line", "7:", "date:"],
         ["line", "8:", "must"],
-        ["line", "9:", "date"],
-        ["line", "10:", "currency"],
-        ["line", "10:", "date"],
-        ["line", "10:", "usd"],
+        ["line", "9:", "date:"],
+        ["line", "10:", "currency:"],
+        ["line", "10:", "date:"],
+        ["line", "10:", "usd:"],
         ["line", "11:", "is"],
     ]
     assert not sending.rows(database, "select * from operator_rate")
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n")
-    assert "no rates" in cli("rates", "import", str(empty)).stderr
+    assert "no rate" in cli("rates", "import", str(empty)).stderr
 
 
 def test_replaying_no_dead_letters(cli: Cli) -> None:

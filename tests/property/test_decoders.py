@@ -24,7 +24,7 @@ from snapbid.base.errors import BadDate, BadWindow
 from snapbid.bidding._query import first_values
 from snapbid.bidding.notice import NO_REASON, PARAMETERS, loss_reason
 from snapbid.campaigns.campaign import CampaignError
-from snapbid.campaigns.campaign_file import read_file
+from snapbid.campaigns.campaign_file import read_documents, read_file
 from snapbid.campaigns.document import decode as decode_document
 from snapbid.campaigns.document import parse
 from snapbid.events.endpoint import read_options
@@ -90,8 +90,8 @@ def test_campaign_files(name: str, data: bytes) -> None:
 @example(name="file.jsonl", data=json.dumps(RATE).replace('"1.5"', "1e" + "9" * 5000).encode())
 def test_files_of_rates(name: str, data: bytes) -> None:
     try:
-        rates.read_file(name, data)
-    except rates.RatesError as error:
+        list(read_documents(name, BytesIO(data), rates.rule(), "rate"))
+    except CampaignError as error:
         refusal = error
     else:
         return

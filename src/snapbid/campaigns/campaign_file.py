@@ -1,7 +1,7 @@
 """Campaign files, JSON or JSON Lines; mistakes have line numbers (contract 1, "campaign import").
 
 A repeated key in an object is a mistake; so is a repeated id in a file. JSON Lines are read one at
-a time; only the ids of earlier lines are kept.
+a time; only the ids of earlier lines are kept. `read_documents` reads other documents in this way.
 """
 
 import codecs
@@ -16,7 +16,7 @@ import msgspec
 
 from snapbid.campaigns.campaign import Campaign, CampaignError, CampaignMistake
 from snapbid.campaigns.document import IMPORTED, MAX_DOCUMENT
-from snapbid.campaigns.rules import Mistakes, Path, path_text, report, shown
+from snapbid.campaigns.rules import Check, Mistakes, Path, path_text, report, shown
 from snapbid.campaigns.value_rules import integral
 
 _WHITESPACE: Final = " \t\r\n"
@@ -33,10 +33,6 @@ OTHERS: Final = {
 """First bytes of files that are not UTF-8 text, and the kind of file."""
 
 COLUMNS: Final = 3  # a line with so many, that is not JSON, looks like part of a table
-EXPECTED: Final = (
-    "expected JSON campaigns: an array or a single campaign in a .json file, "
-    "one per line in any other file"
-)
 
 
 class _JsonReader:
@@ -90,14 +86,17 @@ class _JsonReader:
 
 
 class _Checker:
-    """Checks one file's documents, and collects ids, mistakes and warnings."""
+    """Checks one file's documents with `rule`, and collects ids, mistakes and warnings."""
 
-    def __init__(self, warnings: list[CampaignMistake]) -> None:
+    def __init__(self, rule: Check, noun: str, warnings: list[CampaignMistake]) -> None:
+        self._rule = rule
+        self._noun = noun
+        self.is_empty = True
         self.json = _JsonReader()
         self.mistakes: list[CampaignMistake] = []
         self.warnings = warnings
         self.warnings_of_refused: list[CampaignMistake] = []
-        self.lines: dict[str, int] = {}  # by id
+        self._lines: dict[str, int] = {}  # by id
 
     def refuse(self, line: int, error: ValueError) -> None:
         """Report text that is not JSON, or not UTF-8."""
@@ -111,33 +110,44 @@ class _Checker:
 
     def refuse_file(self, what: str) -> None:
         """Report that the file is of the wrong kind; `what` describes it."""
-        self.mistakes.append(CampaignMistake("", f"the file {what}: {EXPECTED}"))
+        rule = (
+            f"the file {what}: expected JSON {self._noun}s: an array or a single {self._noun}"
+            " in a .json file, one per line in any other file"
+        )
+        self.mistakes.append(CampaignMistake("", rule))
 
-    def check(self, line: int, at: Path, document: Any, text: str) -> tuple[Campaign, str] | None:
+    def refuse_if_empty(self) -> None:
+        """Report that the file has no document."""
+        if self.is_empty and not self.mistakes:
+            self.refuse_file(f"contains no {self._noun}")
+
+    def check(self, line: int, at: Path, document: Any, text: str) -> tuple[Any, str] | None:
         """Check a decoded document that starts on `line`; `at` is its path in the file.
 
-        `text` is its JSON. Returns the campaign and the JSON to store, or None if it has a mistake.
+        `text` is its JSON. Returns what the rule builds and the JSON to store, or None if there is
+        a mistake.
         """
+        self.is_empty = False
         mistakes = Mistakes()
         for key in self.json.repeated:
             report(mistakes, (at, key), "is repeated in one object")
         if self.json.characters > MAX_DOCUMENT:
             mistakes.append(_too_long(path_text(at)))
-        campaign = IMPORTED(document, at, mistakes)
+        built = self._rule(document, at, mistakes)
         name = document.get("id") if isinstance(document, dict) else None
         if isinstance(name, str):
-            if name in self.lines:
-                rule = f"is already the id of line {self.lines[name]}: {shown(name)}"
+            if name in self._lines:
+                rule = f"is already the id of line {self._lines[name]}: {shown(name)}"
                 mistakes.append(CampaignMistake(path_text((at, "id")), rule))
-            self.lines.setdefault(name, line)
+            self._lines.setdefault(name, line)
         self.mistakes.extend(msgspec.structs.replace(mistake, line=line) for mistake in mistakes)
         warnings = self.warnings_of_refused if mistakes else self.warnings
         warnings.extend(
             msgspec.structs.replace(warning, line=line) for warning in mistakes.warnings
         )
-        if mistakes or campaign is None:
+        if mistakes:
             return None
-        return campaign, _with_integers(text) if self.json.has_whole else text
+        return built, _with_integers(text) if self.json.has_whole else text
 
 
 def _with_integers(text: str) -> str:
@@ -165,7 +175,7 @@ def _syntax(error: json.JSONDecodeError) -> str:
     if not rest and error.msg.startswith("Expecting"):
         return "it ends too early"
     if rest.startswith("{") and error.msg == "Extra data":
-        return "more follows: an array has [ and ] around its campaigns, and commas between them"
+        return "more follows: an array has [ and ] around its documents, and commas between them"
     return error.msg
 
 
@@ -206,26 +216,38 @@ def read_file(
 ) -> Iterator[tuple[Campaign, str]]:
     """Yield the campaigns of a file, each with its JSON; integers such as `7.0` are written `7`.
 
-    A campaign's warnings are added to `warnings` before the campaign is yielded.
+    A campaign's warnings are added to `warnings` before the campaign is yielded. Raises
+    CampaignError at the end; see `read_documents`.
+    """
+    yield from read_documents(name, source, IMPORTED, "campaign", warnings)
+
+
+def read_documents(
+    name: str,
+    source: BinaryIO,
+    rule: Check,
+    noun: str,
+    warnings: list[CampaignMistake] | None = None,
+) -> Iterator[tuple[Any, str]]:
+    """Yield what `rule` builds of each document of a file, with its JSON; see `read_file`.
 
     A `.json` file holds an array or one object; any other file holds JSON Lines (contract 1).
-    Raises CampaignError at the end, with every mistake of every line; until then, no campaign may
-    be used. In an array, the `line` of a mistake is the first line of the campaign, and the `field`
-    begins with the campaign's index (`[3].cpm`). A JSON syntax error in an array ends the reading;
-    in JSON Lines it invalidates only that line.
+    `noun` names a document in messages. Raises CampaignError at the end, with every mistake of
+    every line; until then, no document may be used. In an array, the `line` of a mistake is the
+    first line of the document, and the `field` begins with the document's index (`[3].cpm`). A JSON
+    syntax error in an array ends the reading; in JSON Lines it invalidates only that line.
     """
-    checker = _Checker([] if warnings is None else warnings)
+    checker = _Checker(rule, noun, [] if warnings is None else warnings)
     if name.lower().endswith(".json"):
         yield from _read_array(checker, source.read().removeprefix(codecs.BOM_UTF8))
     else:
         yield from _read_lines(checker, source)
-    if not checker.lines and not checker.mistakes:
-        checker.mistakes.append(CampaignMistake("", f"the file contains no campaign: {EXPECTED}"))
+    checker.refuse_if_empty()
     if checker.mistakes:
         raise CampaignError(tuple(checker.mistakes), tuple(checker.warnings_of_refused))
 
 
-def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Campaign, str]]:
+def _read_lines(checker: _Checker, source: BinaryIO) -> Iterator[tuple[Any, str]]:
     is_first = True
     for line, raw in _lines(source):
         if len(raw) > _most_bytes():
@@ -266,7 +288,7 @@ def _most_bytes() -> int:
     return 4 * MAX_DOCUMENT + len(_WHITESPACE)
 
 
-def _read_array(checker: _Checker, data: bytes) -> Iterator[tuple[Campaign, str]]:
+def _read_array(checker: _Checker, data: bytes) -> Iterator[tuple[Any, str]]:
     line = 1
     if what := _unlike(data):
         checker.refuse_file(what)

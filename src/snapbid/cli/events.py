@@ -40,12 +40,14 @@ def rates_import(file: str) -> None:
 
     A FILE named .json has an array or one object; any other, and - for stdin, is JSON Lines.
     """
+    from snapbid.campaigns.campaign import CampaignError
+    from snapbid.campaigns.campaign_file import read_documents
     from snapbid.warehouse import rates as table
 
     try:
         with console.opened(file) as source:
-            read = table.read_file(file, source.read())
-    except table.RatesError as error:
+            read = [entry for entry, _ in read_documents(file, source, table.rule(), "rate")]
+    except CampaignError as error:
         raise console.Refused("\n".join(map(str, error.mistakes))) from error
     console.in_warehouse(table.replace_many, read)
     click.echo(f"{console.counted(len(read), 'rate')} imported")
