@@ -239,6 +239,18 @@ def cimported() -> dict[str, set[str]]:
     return found
 
 
+def test_benchmarks_and_tests_do_not_import_each_other() -> None:
+    """Apart from the benchmarks' own tests."""
+    foreign = (("bench", r"^(?:from|import) support\b"), ("tests", r"^(?:from|import) bench\b"))
+    assert [
+        path
+        for folder, imported in foreign
+        for path in (ROOT / folder).rglob("*.py")
+        if not path.is_relative_to(ROOT / "bench" / "tests")
+        and re.search(imported, path.read_text(), re.MULTILINE)
+    ] == []
+
+
 @pytest.mark.parametrize("path", sorted((PACKAGE / "campaigns").glob("*.py")), ids=identify)
 def test_campaigns_know_no_http_and_no_stores(path: Path) -> None:
     assert not {name.split(".")[0] for name in imports(path)} & FORBIDDEN_IN_CAMPAIGNS

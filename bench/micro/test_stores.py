@@ -17,7 +17,6 @@ import asyncpg
 import pytest
 import redis
 import uvloop
-from support.report import report_path
 
 from bench import events, served
 from bench.client import as_new_auctions
@@ -30,8 +29,9 @@ from snapbid.base.settings import load, require_serving
 from snapbid.bidding.routes import bid_path
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.operations.preflight import with_shards
-from snapbid.partners.diagnosis.endpoint import SUFFIX
+from snapbid.partners.diagnosis.endpoint import SUFFIX as DIAGNOSIS
 from snapbid.report import tokens
+from snapbid.report.endpoint import PREFIX, SUFFIX
 from snapbid.server.app import Application
 from snapbid.server.worker import Worker
 from workload import requests
@@ -41,6 +41,7 @@ ROUNDS: Final = 20
 CONNECTED_S: Final = 30.0
 BIDS: Final = 2_000  # remembered in a round
 TODAY: Final = datetime.now(UTC).date()
+REPORT: Final = f"{PREFIX}acme{SUFFIX}"
 DAYS: Final = 60  # of figures in the warehouse
 YEAR_OF_COUNTS: Final = f"""
 create temporary view year as select current_date - ago as day, ssp, ago
@@ -202,7 +203,7 @@ def _win(request: requests.Request) -> Call:
     return _call("GET", "/rtb/win", f"id={request['id']}&impId={request['imp'][0]['id']}")
 
 
-def _reports(path: str = report_path("acme")) -> list[Call]:
+def _reports(path: str = REPORT) -> list[Call]:
     """Requests for all windows, each 7 days; a token has ten requests a minute."""
     calls = []
     for place, last in enumerate(WINDOWS):
@@ -225,12 +226,12 @@ def test_asgi_report_cached(benchmark: Any, opened: Opened) -> None:
 
 
 def test_asgi_report_uncached(benchmark: Any, opened: Opened) -> None:
-    _measure_uncached(benchmark, opened, report_path("acme"))
+    _measure_uncached(benchmark, opened, REPORT)
 
 
 def test_asgi_diagnosis_uncached(benchmark: Any, opened: Opened) -> None:
     """Of 7 days, two descriptors; the warehouse has a year of ten SSPs."""
-    _measure_uncached(benchmark, opened, report_path("acme", SUFFIX))
+    _measure_uncached(benchmark, opened, f"{PREFIX}acme{DIAGNOSIS}")
 
 
 def _measure_uncached(benchmark: Any, opened: Opened, path: str) -> None:
