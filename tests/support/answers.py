@@ -11,7 +11,7 @@ from support.oracle_native import judge
 
 REQUIRED = {"id", "impid", "price", "adm", "adomain", "cid", "crid", "mtype"}
 NOTICES = {"nurl": "/rtb/win", "burl": "/rtb/bill", "lurl": "/rtb/loss"}
-OPTIONAL = {"cat", "cattax", "attr", "apis", "language", "w", "h", "iurl"} | {
+OPTIONAL = {"cat", "cattax", "attr", "apis", "language", "langb", "w", "h", "iurl"} | {
     "dur",
     "protocol",
     "dealid",

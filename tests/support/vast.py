@@ -64,12 +64,13 @@ def overlay(attributes: str = "") -> str:
     return f"<NonLinearAds><NonLinear {size}>{picture}</NonLinear></NonLinearAds>"
 
 
-def wrapper(version: str) -> str:
+def wrapper(version: str, **attributes: str) -> str:
     """A wrapper of another ad."""
+    own = "".join(f' {name}="{value}"' for name, value in attributes.items())
     uri = "<VASTAdTagURI>https://ads.example/</VASTAdTagURI>"
     impression = "<Impression>https://track.example/</Impression>"
     rest = f"{impression}{uri}" if version.startswith("4") else f"{uri}{impression}<Creatives/>"
-    return _document(version, f"<Wrapper><AdSystem>a</AdSystem>{rest}</Wrapper>")
+    return _document(version, f"<Wrapper{own}><AdSystem>a</AdSystem>{rest}</Wrapper>")
 
 
 def pod(version: str, *ads: str) -> str:

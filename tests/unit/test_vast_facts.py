@@ -10,6 +10,7 @@ from support.vast import inline, overlay, pod, wrapper
 from snapbid.campaigns.campaign import CampaignError, Creative
 from snapbid.campaigns.campaign_file import read_file
 from snapbid.campaigns.document import parse
+from snapbid.campaigns.value_rules import MAX_ADS
 from snapbid.embedded import demo
 
 BASE = {"id": "c1", "advertiser": "shop.example", "cpm": 2.5}
@@ -31,6 +32,10 @@ VPAID = (
     ' apiFramework="VPAID">https://cdn.example/</MediaFile>'
 )
 OVERLAY = overlay()
+HTML_OVERLAY = OVERLAY.replace("StaticResource", "HTMLResource").replace(
+    ' creativeType="image/png"', ""
+)
+SPOKEN = f"<Linear><Duration>00:00:15</Duration><MediaFiles>{SPOT}</MediaFiles></Linear>"
 
 
 def document(adm: str, **fields: Any) -> dict[str, Any]:
@@ -71,13 +76,29 @@ def derived(creative: Creative) -> dict[str, Any]:
         (inline("2.0", VPAID), "video",
          {"protocols": (2,), "mimes": ("application/javascript",), "duration": 15, "w": 640,
           "h": 360, "delivery": (2,), "linear": True, "apis": (2,)}),
-        (inline("3.0", linear=OVERLAY), "video", {"protocols": (3,), "linear": False}),
+        (inline("3.0", linear=OVERLAY), "video",
+         {"protocols": (3,), "mimes": ("image/png",), "linear": False}),
+        (inline("3.0", linear=OVERLAY.replace("image/png", " Image/GIF ")), "video",
+         {"protocols": (3,), "mimes": ("image/gif",), "linear": False}),
+        (inline("3.0", linear=OVERLAY.replace(' creativeType="image/png"', "")), "video",
+         {"protocols": (3,), "linear": False}),
+        (inline("3.0", linear=HTML_OVERLAY), "video", {"protocols": (3,), "linear": False}),
+        (inline("3.0", linear=OVERLAY + HTML_OVERLAY), "video",
+         {"protocols": (3,), "linear": False}),
+        (inline("3.0", SPOT, linear=f"{SPOKEN}</Creative><Creative>{OVERLAY}"), "audio",
+         {"protocols": (3,), "mimes": ("audio/mpeg",), "duration": 15, "bitrate": 128,
+          "delivery": (2,)}),
         (pod("3.0", inline("3.0", SPOT), inline("3.0", SPOT, duration="00:00:30")), "audio",
          {"protocols": (3,), "mimes": ("audio/mpeg",), "duration": 45, "bitrate": 128,
           "delivery": (2,), "ads": 2}),
         (pod("3.0", wrapper("3.0"), wrapper("3.0"), wrapper("3.0")), "video",
          {"protocols": (6,), "ads": 3}),
         (wrapper("4.1"), "video", {"protocols": (12,)}),
+        (wrapper("3.0", allowMultipleAds="true"), "video", {"protocols": (6,), "ads": MAX_ADS}),
+        (wrapper("4.2", allowMultipleAds=" 1 "), "audio", {"protocols": (14,), "ads": MAX_ADS}),
+        (wrapper("3.0", allowMultipleAds="false"), "video", {"protocols": (6,)}),
+        (pod("3.0", wrapper("3.0"), wrapper("3.0", allowMultipleAds="true")), "video",
+         {"protocols": (6,), "ads": MAX_ADS}),
         ("https://ads.example/vast?a={{auction_id}}", "video", {}),
         (" //ads.example/vast?cb=[CACHEBUSTING]\n", "audio", {}),
         (inline("3.0", SPOT, duration="00:00:00.400"), "audio",
@@ -194,6 +215,7 @@ def test_contradictions(adm: str, stated: dict[str, Any], mistake: str) -> None:
         (inline("3.0", LADDER), {"attributes": [3]}),
         (inline("3.0", LADDER), {"ads": 1}),
         (wrapper("3.0"), {"ads": 4}),
+        (wrapper("3.0", allowMultipleAds="true"), {"ads": 1}),
         ("https://ads.example/", {"ads": 2}),
         (inline("3.0", SPOT), {"media": "audio", "w": 300, "h": 250, "duration": 15}),
         ("https://ads.example/", {"protocols": [9], "mimes": ["a/b"], "duration": 3}),

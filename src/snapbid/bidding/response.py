@@ -99,7 +99,7 @@ def template(
         "iurl": creative.iurl,
         "mtype": creative.mtype,
         "apis": creative.apis,
-        "language": creative.language and creative.language.partition("-")[0],
+        **_language(creative.language),
         "dur": creative.duration,
         "protocol": creative.protocol,
     }
@@ -120,6 +120,12 @@ def template(
         price_micros,
         bought(document.number, creative.crid) if _CLICK_ID in values else b"",
     )
+
+
+def _language(tag: str | None) -> dict[str, str | None]:
+    """Return the field for a language: `language` for a code of two letters, else `langb`."""
+    code = tag and tag.partition("-")[0]
+    return {"language": code} if not code or len(code) == 2 else {"langb": tag}
 
 
 def _price(micros: int) -> bytes:

@@ -41,6 +41,7 @@ from snapbid.campaigns.value_rules import (
     ADM,
     BUDGET,
     CPM,
+    MAX_ADS,
     MAX_URL,
     check_advertiser,
     check_flag,
@@ -72,7 +73,6 @@ MAX_API: Final = 31  # the index has a bit for each; the list of API frameworks 
 XHTML, JAVASCRIPT, IFRAME = 2, 3, 4  # banner ad types; 1 is a text ad
 MAX_BANNER_TYPE: Final = IFRAME
 MAX_DELIVERY: Final = 3  # 1 streaming, 2 progressive, 3 download
-MAX_ADS: Final = 1_000  # of a pod
 
 
 def _has_what_its_media_needs(creative: Any, at: Path, mistakes: Mistakes) -> None:

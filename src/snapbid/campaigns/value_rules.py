@@ -19,6 +19,7 @@ from snapbid.campaigns.vocabulary import AUDIENCE_NAME, MAX_INTEGER, current_cod
 MAX_ADM_BYTES: Final = 64 * 1024
 MAX_URL: Final = 8 * 1024
 MAX_USD: Final = (2**63 - 1) // 10**6  # the most that fits a signed 64-bit integer in micro-USD
+MAX_ADS: Final = 1_000  # of a pod
 MAX_CPM: Final = 1_000_000  # USD; keeps sums of costs far below 64 bits
 
 AUDIENCE_RULE: Final = "must have 1 to 128 of the characters A-Z a-z 0-9 . _ ~ -"

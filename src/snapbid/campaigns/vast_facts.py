@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr, replace
 from snapbid.campaigns.campaign import Creative, Rendition
 from snapbid.campaigns.native import NativeAd
 from snapbid.campaigns.rules import MAX_LIST, Mistakes, Path, report, shown, warn
-from snapbid.campaigns.value_rules import text_rule
+from snapbid.campaigns.value_rules import MAX_ADS, text_rule
 from snapbid.campaigns.vast import MediaFile, Vast, VastError, read
 from snapbid.campaigns.vocabulary import media_type
 
@@ -129,14 +129,16 @@ def _facts(vast: Vast) -> dict[str, Any]:
         "apis": vast.apis,
         "linear": vast.linear,
         "skippable": vast.skippable,
-        "ads": vast.ads if vast.ads > 1 else None,
+        "ads": MAX_ADS if vast.ads is None else vast.ads if vast.ads > 1 else None,
     }
     facts["w"], facts["h"] = _largest(_sizes(vast))
     return {name: value for name, value in facts.items() if value not in _ABSENT}
 
 
 def _types(vast: Vast) -> tuple[str, ...]:
-    types = dict.fromkeys(media_type(file.mime) for file in vast.files)
+    types = dict.fromkeys(
+        media_type(mime) for mime in (*(file.mime for file in vast.files), *vast.pictures)
+    )
     return tuple(mime for mime in types if text_rule(mime) is None)[:MAX_LIST]
 
 
@@ -195,6 +197,8 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
         warn(mistakes, markup, f"has only media files of {other}: set media to {other}")
     for warning in vast.insecure if creative.secure is not False else ():
         warn(mistakes, markup, f'{warning}; load it over HTTPS or set "secure": false')
+    if vast.ads is None and media != "native" and creative.ads is None:
+        warn(mistakes, markup, _ANY_NUMBER)
     if vast.untimed is not None:
         if creative.duration is None:
             report(mistakes, markup, f"{vast.untimed}; or state duration beside it")
@@ -205,6 +209,10 @@ def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes
         _warn_of_unstated(creative, facts, media, kind, markup, mistakes)
 
 
+_ANY_NUMBER: Final = (
+    "is a wrapper of any number of ads (allowMultipleAds): state ads, or the creative fits no"
+    " request that has maxseq, rqddurs or a fixed slot of a pod"
+)
 _OTHER: Final = {"video": "audio", "audio": "video"}
 _LIMITS: Final = {
     "duration": "minduration, maxduration, rqddurs, poddur, mincpmpersec or durfloors",
