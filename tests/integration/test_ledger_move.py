@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +148,8 @@ async def move_between(
             with pytest.MonkeyPatch.context() as patch:
                 interrupt(patch)
                 with pytest.raises(ConnectionError):
-                    await moving.move(old, new, "there", print)
-        moved = await moving.move(old, new, "there", print)
+                    await moving.move(old, new, print)
+        moved = await moving.move(old, new, print)
         assert moved is not None or interruptions, "it has not been moved before"
         assert moved is None or (moved.records, moved.events) == (20 + 3 * len(USERS), 50)
         assert await before.bid(50) == ""
@@ -219,7 +220,7 @@ async def test_a_half_filled_ledger_is_refused_and_can_be_given_up(
         with pytest.MonkeyPatch.context() as patch:
             killed_at(moving, "_await_drain")(patch)
             with pytest.raises(ConnectionError):
-                await moving.move(old, new, "there", print)
+                await moving.move(old, new, print)
         async with opened(new.url, tmp_path / "other", shards=3, wait=False) as ledger:
             await until(lambda: "CLOSED the ledger is filling from" in caplog.text)
             assert not ledger.connected
@@ -235,7 +236,7 @@ async def test_a_half_filled_ledger_is_refused_and_can_be_given_up(
         await until(lambda: before.ledger.connected)
         assert await before.settle(WIN, *auctions(10, 13)) == "ddc"
         assert await before.used() == (15, 7)
-        assert await moving.move(old, new, "there", print)
+        assert await moving.move(old, new, print)
         await moving.undo(old, new)
         assert await before.bid(51) in "k"
 
@@ -247,16 +248,16 @@ async def test_a_move_is_undone_only_before_the_new_ledger_is_used(
     spool = tmp_path / "spool"
     async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS) as before:
         await bid_before(before)
-        await moving.move(old, new, "there", print)
+        await moving.move(old, new, print)
         await moving.undo(old, new)  # nothing was counted there
-        assert await moving.move(old, new, "there", print)
+        assert await moving.move(old, new, print)
     async with machine(new, spool, BIDS) as after:
         async with draining(new, dsn, tmp_path / "m2"):
             assert await after.settle(WIN, *auctions(10, 11)) == "c"
         for _ in range(2):
             with pytest.raises(MoveError, match="in use"):
                 await moving.undo(old, new)
-            assert await moving.move(old, new, "there", print) is None
+            assert await moving.move(old, new, print) is None
         await until(lambda: after.ledger.connected)
         assert await after.settle(WIN, *auctions(10, 12)) == "dc"
 
@@ -264,21 +265,107 @@ async def test_a_move_is_undone_only_before_the_new_ledger_is_used(
 async def test_impossible_moves_are_refused(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
     old, new = places(fresh_redis, 1, 2)
     with pytest.raises(MoveError, match="no ledger to move"):
-        await moving.move(old, new, "there", print)
+        await moving.move(old, new, print)
+    with pytest.raises(MoveError, match="no ledger to move"):
+        await moving.undo(old, new)
     for place in (old, new):
         async with machine(place, tmp_path / "spool", BIDS) as before:
             assert await before.settle(WIN, b"unknown") == "u"
     with pytest.raises(MoveError, match="the ledger is already at --to"):
-        await moving.move(old, LedgerPlace(old.url, 5), "there", print)
+        await moving.move(old, LedgerPlace(old.url, 5), print)
     with pytest.raises(MoveError, match="another ledger is already at --to"):
-        await moving.move(old, new, "there", print)
+        await moving.move(old, new, print)
     with pytest.raises(MoveError, match="was not moved from this one"):
         await moving.undo(old, new)
     empty = LedgerPlace(f"{fresh_redis}?db=2", 2)
     with pytest.raises(MoveError, match="is waiting for the drain"):
-        await moving.move(old, empty, "there", print)
+        await moving.move(old, empty, print)
     async with draining(old, dsn, tmp_path / "m1"):
-        assert await moving.move(old, empty, "there", print)
+        assert await moving.move(old, empty, print)
+
+
+async def refused(coroutine: Awaitable[object], why: str) -> None:
+    with pytest.raises(MoveError) as error:
+        await coroutine
+    assert why in str(error.value)
+
+
+async def test_a_moved_ledger_moves_nowhere_else(
+    fresh_redis: str, dsn: str, tmp_path: Path
+) -> None:
+    """Two copies would count a notice each. `new` itself moves on, and is then not undone."""
+    old, new = places(fresh_redis, 1, 2)
+    other = LedgerPlace(f"{fresh_redis}?db=2", 3)
+    async with draining(old, dsn, tmp_path / "m1"):
+        assert await moving.move(old, new, print)
+    why = f"this ledger is moved to {new.name}: "
+    assert "(database 1, 2 shards)" in why
+    await refused(moving.move(old, other, print), why)
+    await refused(moving.undo(old, other), why)
+    redis = connect(other.url)
+    assert await redis.dbsize() == 0
+    await redis.aclose()
+    for work in (
+        moving.move(old, new._replace(shards=3), print),
+        moving.undo(old, new._replace(shards=1)),
+    ):
+        await refused(work, "the ledger at --to has 2 shards, not ")
+    assert await moving.move(old, new, print) is None
+    async with draining(new, dsn, tmp_path / "m2"):
+        assert await moving.move(new, other, print)
+    await refused(
+        moving.move(old, new, print), f"another ledger is already at --to (moved to {other.name})"
+    )
+    await refused(moving.undo(old, new), f"the ledger at --to is moved to {other.name}: undo that")
+    redis = connect(new.url)
+    assert await closing.closed(redis, new.keys[0]) == f"moved to {other.name}"
+    await redis.aclose()
+
+
+async def test_an_interrupted_move_goes_on_to_the_same_place_only(
+    fresh_redis: str, dsn: str, tmp_path: Path
+) -> None:
+    old, new = places(fresh_redis, 1, 2)
+    other = LedgerPlace(f"{fresh_redis}?db=2", 2)
+    redis = connect(old.url)
+    async with draining(old, dsn, tmp_path / "m1"):
+        for killed in (killed_at(moving, "_await_drain"), killed_at(moving, "_finish")):
+            with pytest.MonkeyPatch.context() as patch:
+                killed(patch)
+                with pytest.raises(ConnectionError):
+                    await moving.move(old, new, print)
+            why = f"this ledger is being moved to {new.name}: "
+            await refused(moving.move(old, other, print), why)
+            await refused(moving.undo(old, other), why)
+            await moving.undo(old, new)
+        with pytest.MonkeyPatch.context() as patch:
+            killed_at(moving, "_await_drain")(patch)
+            with pytest.raises(ConnectionError):
+                await moving.move(old, new, print)
+        await refused(moving.move(old, new._replace(shards=3), print), why)
+        unnumbered = new.name.replace("database 1, ", "")  # as 0.1.0 wrote it
+        await closing.close(redis, old.keys[0], f"being moved to {unnumbered}")
+        assert await moving.move(old, new, print)
+        with pytest.MonkeyPatch.context() as patch:
+            killed_at(closing, "reopen")(patch)  # of the old ledger, when the new one is wiped
+            with pytest.raises(ConnectionError):
+                await moving.undo(old, new)
+        await refused(moving.undo(old, other), f"this ledger is moved to {new.name}: ")
+        await moving.undo(old, new)
+    assert not await closing.closed(redis, old.keys[0])
+    await redis.aclose()
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("redis://u:secret@h:1/3?password=secret", "h:1 (database 3, 2 shards)"),
+        ("redis+cluster://:secret@a,b", "a,b (2 shards)"),
+        ("redis+sentinel://:secret@a,b/main?db=1", "a,b (main database 1, 2 shards)"),
+    ],
+)
+def test_places_are_named_without_passwords(url: str, name: str) -> None:
+    assert LedgerPlace(url, 2).name == name
 
 
 async def test_bids_are_known_after_two_moves(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
@@ -288,7 +375,7 @@ async def test_bids_are_known_after_two_moves(fresh_redis: str, dsn: str, tmp_pa
     spool = tmp_path / "spool"
     async with draining(first, dsn, tmp_path / "m1"), machine(first, spool, BIDS) as before:
         assert [await before.bid(n) for n in range(24)] == ["k"] * 24
-        await moving.move(first, second, "there", print)
+        await moving.move(first, second, print)
         assert await before.settle(WIN, *auctions(0, 4)) == "ssss"  # settled two ledgers later
     between_spool = tmp_path / "other"
     async with (
@@ -297,7 +384,7 @@ async def test_bids_are_known_after_two_moves(fresh_redis: str, dsn: str, tmp_pa
     ):
         assert await between.settle(WIN, *auctions(4, 8)) == "cccc"
         assert await between.bid(100) == "k"
-        await moving.move(second, third, "there", print)
+        await moving.move(second, third, print)
         assert await between.settle(WIN, *auctions(8, 12), b"b-100") == "sssss"
     for left in between_spool.glob("*.spool"):
         left.rename(spool / left.name)
@@ -320,7 +407,7 @@ async def test_holds_wait_for_what_was_spooled_during_the_move(
     async with draining(old, dsn, tmp_path / "m1"), machine(old, spool, BIDS, hold_s) as before:
         assert [await before.bid(n) for n in range(4)] == ["k"] * 4
         assert await before.show("u", 0) == "k"
-        await moving.move(old, new, "there", print)
+        await moving.move(old, new, print)
         won = [*auctions(0, 3), b"u-0"]
         assert await before.settle(WIN, *won) == "ssss"
     spool.rename(tmp_path / "elsewhere")  # a machine that is not started yet
@@ -367,7 +454,7 @@ async def test_the_command_is_killed_and_run_again(
         records = 20 + 3 * len(USERS)
         is_over = "before" in done.stdout or "already" in done.stdout  # it was killed too late
         if not is_over:
-            assert f"(4 shards): {records} records of bids, 2 allowances" in done.stdout
+            assert f"(database 1, 4 shards): {records} records of bids, 2 allowances" in done.stdout
         assert done.stdout.endswith("SNAPBID_REDIS_URL, without SNAPBID_LEDGER_SHARDS\n")
         done = await run(*command)
         assert done.stdout.startswith("the ledger has already been moved there\n")
@@ -377,6 +464,12 @@ async def test_the_command_is_killed_and_run_again(
         assert await before.settle(WIN, *auctions(10, 11)) == "c"
         wrong = await run("ledger", "move", "--to", "http://there")
         assert (wrong.returncode, wrong.stderr[:5]) == (2, "--to:")
+        for more in ((), ("--shards", "2"), ("--undo",)):
+            silent = await run("ledger", "move", "--to", "redis://127.0.0.1:1", *more)
+            assert (silent.returncode, silent.stderr) == (
+                1,
+                "Redis (--to) failed: nothing listens at 127.0.0.1:1; nothing was changed\n",
+            )
         same = await run("ledger", "move", "--to", old.url)
         assert (same.returncode, same.stderr.count("\n")) == (1, 1)
         assert "the ledger is already at --to" in same.stderr
@@ -392,7 +485,7 @@ async def test_counters_that_the_warehouse_does_not_know_may_be_left_behind(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(moving, "CARRIED_S", 0.1)
             with pytest.raises(MoveError, match="counters have not been drained"):
-                await moving.move(old, new, "there", print)
-        moved = await moving.move(old, new, "there", print, leave_unknown=True)
+                await moving.move(old, new, print)
+        moved = await moving.move(old, new, print, leave_unknown=True)
         assert moved is not None
         assert moved.records == 1

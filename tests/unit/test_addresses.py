@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapbid.base.addresses import Arrangement, parse, redis_cli
+from snapbid.base.addresses import Arrangement, database, parse, redis_cli
 from snapbid.base.settings import SettingsError, load
 
 
@@ -43,6 +43,24 @@ def test_a_cluster(url: str, nodes: object, first: str) -> None:
     assert address.arrangement is Arrangement.CLUSTER
     assert address.nodes == nodes
     assert address.node_url(address.nodes[0]) == first
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("redis://h", "database 0"),
+        ("redis://h:1/", "database 0"),
+        ("redis://:p@h:1/3", "database 3"),
+        ("rediss://h/3?db=04", "database 4"),
+        ("unix:///s/1", "database 0"),
+        ("unix:///s?db=2", "database 2"),
+        ("redis+cluster://a,b", ""),
+        ("redis+sentinel://a,b/main", "main database 0"),
+        ("redis+sentinel://a,b/1?db=3", "1 database 3"),
+    ],
+)
+def test_databases(url: str, name: str) -> None:
+    assert database(url) == name
 
 
 def test_sentinels() -> None:

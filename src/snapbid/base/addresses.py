@@ -70,6 +70,19 @@ def redis_cli(url: str) -> str:
     return shlex.join(words)
 
 
+def database(url: str) -> str:
+    """Name a URL's database, as in `database 1`; "" in a cluster, which has no databases.
+
+    Behind sentinels, their name for the primary comes first. Raises ValueError as `parse` does.
+    """
+    address, parts = parse(url), urlsplit(url)
+    if address.arrangement is Arrangement.CLUSTER:
+        return ""
+    number = parts.path.strip("/") if parts.scheme in ("redis", "rediss") else ""
+    number = dict(parse_qsl(parts.query)).get("db", number)
+    return f"{address.service} database {int(number or 0)}".strip()
+
+
 class RedisAddress(NamedTuple):
     """A parsed URL. `nodes`: the nodes of a cluster, or the sentinels; empty for a single Redis.
 

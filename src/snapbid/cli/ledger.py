@@ -76,7 +76,7 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
     from redis.exceptions import RedisError
 
     from snapbid.base import addresses
-    from snapbid.base.reasons import address
+    from snapbid.base.reasons import reason, text_of
     from snapbid.ledger.admin import moving
 
     try:
@@ -87,26 +87,29 @@ def ledger_move(url: str, shards: int | None, *, leave_unknown: bool, undo: bool
     assert settings.redis_url is not None
     old = moving.LedgerPlace(settings.redis_url, settings.shards, settings.redis_replicas)
     try:
-        count = shards or asyncio.run(moving.count_shards(url, old.shards))
-        new = moving.LedgerPlace(url, count, settings.redis_replicas)
-        name = f"{address(new.url)} ({console.counted(new.shards, 'shard')})"
+        count = asyncio.run(moving.count_shards(url, old.shards))
+    except (RedisError, OSError) as error:
+        why = reason(error, url)
+        raise console.Refused(f"Redis (--to) failed: {why}; nothing was changed") from error
+    new = moving.LedgerPlace(url, shards or count, settings.redis_replicas)
+    try:
         if undo:
             asyncio.run(moving.undo(old, new))
             click.echo("the old ledger is open again")
             return
         tell = partial(click.echo, err=True)
-        moved = asyncio.run(moving.move(old, new, name, tell, leave_unknown=leave_unknown))
+        moved = asyncio.run(moving.move(old, new, tell, leave_unknown=leave_unknown))
     except moving.MoveError as error:
         raise console.Refused(str(error)) from error
     except (RedisError, OSError) as error:
         raise console.Refused(
-            f"the move stopped ({error}): run it again, or undo it with --undo"
+            f"the move stopped ({text_of(error)}): run it again, or undo it with --undo"
         ) from error
     if moved is None:
         click.echo("the ledger has already been moved there")
     else:
         click.echo(
-            f"moved to {name}: {console.counted(moved.records, 'record')} of bids,"
+            f"moved to {new.name}: {console.counted(moved.records, 'record')} of bids,"
             f" {console.counted(moved.allowances, 'allowance')} of campaigns,"
             f" {console.counted(moved.impressions, 'capped impression')},"
             f" {console.counted(moved.events, 'request')} with server events"

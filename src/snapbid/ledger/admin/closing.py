@@ -5,7 +5,7 @@ The drain continues. Scripts need no check: closing renames the registry of time
 event stream, and puts strings in their place, so every script that would remember, settle or roll
 back something fails before it writes, and so does each XADD.
 
-    {sbN}:closed     the reason: `being moved to …`, `filling from …`
+    {sbN}:closed     the reason: `being moved to …`, `moved to …`, `filling from …`
     {sbN}:closed:r   the registry of time buckets
     {sbN}:closed:e   the stream of events
 """

@@ -17,7 +17,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from snapbid.base import addresses
+from snapbid.base.reasons import address
 from snapbid.base.redis_keys import ShardKeys
+from snapbid.base.words import counted
 from snapbid.ledger.admin import closing, parts
 from snapbid.ledger.admin.copying import Copy, Moved, ShardClocks, merged_clocks
 from snapbid.ledger.bids.segment import ShardState
@@ -29,6 +32,9 @@ from snapbid.redisclient.connection import Connections, scan
 CARRIED_S: Final = 60.0  # without progress, after which waiting is given up
 LOOK_S: Final = 0.1
 GONE: Final = 1000  # keys removed in one command
+
+_MOVING: Final = "being moved to "
+_MOVED: Final = "moved to "
 
 T = TypeVar("T")
 
@@ -51,6 +57,12 @@ class LedgerPlace(NamedTuple):
     def keys(self) -> list[ShardKeys]:
         return [ShardKeys(number) for number in range(self.shards)]
 
+    @property
+    def name(self) -> str:
+        """The place in messages, without a password."""
+        parts = (addresses.database(self.url), counted(self.shards, "shard"))
+        return f"{address(self.url)} ({', '.join(filter(None, parts))})"
+
 
 class LedgerSide:
     """One of the two ledgers in a move."""
@@ -58,6 +70,7 @@ class LedgerSide:
     def __init__(self, place: LedgerPlace) -> None:
         self.connections = Connections(place.url, place.replicas)
         self.redis: Redis = self.connections.client()
+        self.place = place
         self.shards = place.shards
         self.keys = place.keys
         self._begin = self.redis.register_script(script("begin"))
@@ -125,17 +138,17 @@ Tell = Callable[[str], None]
 
 
 async def move(
-    old: LedgerPlace, new: LedgerPlace, name: str, tell: Tell, *, leave_unknown: bool = False
+    old: LedgerPlace, new: LedgerPlace, tell: Tell, *, leave_unknown: bool = False
 ) -> Moved | None:
     """Move the ledger; return None if it has already been moved.
 
-    `name`: the new ledger's name in messages; `tell`: receives progress messages; `leave_unknown`:
-    leave behind counters that the drain cannot carry because the warehouse does not know their
-    campaign or SSP. Raises MoveError, another RedisError, or OSError.
+    `tell`: receives progress messages; `leave_unknown`: leave behind counters that the drain cannot
+    carry because the warehouse does not know their campaign or SSP. Raises MoveError, another
+    RedisError, or OSError.
     """
     source, target = LedgerSide(old), LedgerSide(new)
     try:
-        return await _move(source, target, name, tell, leave_unknown=leave_unknown)
+        return await _move(source, target, tell, leave_unknown=leave_unknown)
     finally:
         await source.aclose()
         await target.aclose()
@@ -144,12 +157,15 @@ async def move(
 async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
     """Reopen the old ledger, and remove the new one.
 
-    Raises MoveError if the new ledger is in use, or was not moved from the old one.
+    Raises MoveError if the new ledger is in use or has moved on, or was not moved from the old one.
     """
     source, target = LedgerSide(old), LedgerSide(new)
     try:
-        epoch = await source.epoch()
+        epoch, why = await _epoch(source), await target.closed()
         if await _origin(target) == epoch:
+            if why and not why.startswith((closing.FILLING, closing.FILLED)):
+                raise MoveError(f"the ledger at --to is {why}: undo that move first")
+            await _check_shards(target)
             await target.close(f"{closing.FILLED}from {epoch}")
             if await _is_in_use(target):
                 await target.reopen()
@@ -159,6 +175,8 @@ async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
                 )
         elif await target.epoch() and not await _is_filled_from(target, epoch):
             raise MoveError("the ledger at --to was not moved from this one: check the URL")
+        else:
+            await _check_destination(source, new)
         await target.close(f"{closing.FILLING}from {epoch}")
         await target.wipe()
         await source.reopen()
@@ -168,21 +186,19 @@ async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
 
 
 async def _move(
-    source: LedgerSide, target: LedgerSide, name: str, tell: Tell, *, leave_unknown: bool
+    source: LedgerSide, target: LedgerSide, tell: Tell, *, leave_unknown: bool
 ) -> Moved | None:
-    epoch = await source.epoch()
-    if not epoch:
-        raise MoveError(
-            "there is no ledger to move: set SNAPBID_REDIS_URL to the Redis that has it"
-        )
+    epoch = await _epoch(source)
     if await target.epoch() == epoch:
         raise MoveError("the ledger is already at --to: choose another Redis or database")
     why, origin = await target.closed(), await _origin(target)
     if why.startswith(closing.FILLED) or (not why and origin == epoch):
         if origin != epoch:
             raise MoveError("another ledger is moving to --to: choose another Redis or database")
-        await _finish(source, target, name)
+        await _check_shards(target)
+        await _finish(source, target)
         return None
+    await _check_destination(source, target.place)
     if (why or await target.epoch()) and not await _is_filled_from(target, epoch):
         raise MoveError(
             f"another ledger is already at --to{f' ({why})' if why else ''}: choose another Redis"
@@ -193,7 +209,7 @@ async def _move(
     if why:
         await target.wipe()
     await target.close(f"{closing.FILLING}from {epoch}")
-    await source.close(f"being moved to {name}")
+    await source.close(f"{_MOVING}{target.place.name}")
     tell("the old ledger is closed: bids get a 204, notices are spooled")
     moved = await _fill(source, target, states, tell)
     if leave_unknown:
@@ -205,8 +221,39 @@ async def _move(
         raise MoveError("the old Redis was restarted meanwhile: run the move again")
     await target.replicate()
     await closing.close(target.redis, target.keys[0], f"{closing.FILLED}from {epoch}")
-    await _finish(source, target, name)
+    await _finish(source, target)
     return moved
+
+
+async def _epoch(source: LedgerSide) -> str:
+    """Fetch the epoch of the old ledger. Raises MoveError if there is none."""
+    if epoch := await source.epoch():
+        return epoch
+    raise MoveError("there is no ledger to move: set SNAPBID_REDIS_URL to the Redis that has it")
+
+
+async def _check_destination(source: LedgerSide, new: LedgerPlace) -> None:
+    """Refuse the move of a ledger that was moved, or began to move, to another place than `new`.
+
+    Two copies would count the same notices, each once.
+    """
+    why = await source.closed()
+    unnumbered = f"{address(new.url)} ({counted(new.shards, 'shard')})"  # as 0.1.0 wrote it
+    if why and why not in (_MOVING + new.name, _MOVED + new.name, _MOVING + unnumbered):
+        raise MoveError(
+            f"this ledger is {why}: set SNAPBID_REDIS_URL to the new ledger, or run or undo that"
+            " move with its --to and --shards"
+        )
+
+
+async def _check_shards(target: LedgerSide) -> None:
+    """Raise MoveError if the new ledger has another number of shards than --shards says."""
+    count = await parts.fetch_count(target.redis)
+    if count not in (0, target.shards):
+        raise MoveError(
+            f"the ledger at --to has {counted(count, 'shard')}, not {target.shards}: leave out"
+            " --shards"
+        )
 
 
 def _check_source(states: Iterable[ShardState]) -> None:
@@ -250,9 +297,9 @@ async def _fill(
     return moved
 
 
-async def _finish(source: LedgerSide, target: LedgerSide, name: str) -> None:
+async def _finish(source: LedgerSide, target: LedgerSide) -> None:
     """Record in the old ledger that it has moved, and open the new one."""
-    await source.close(f"moved to {name}")
+    await source.close(f"{_MOVED}{target.place.name}")
     await target.reopen()
 
 
