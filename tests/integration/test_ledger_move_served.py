@@ -58,7 +58,13 @@ def test_wins_before_during_and_after_a_move_count_once(
         assert bid(old, "meanwhile") == ""
         eventually(lambda: old.get("/readyz")[0] == 503, "not ready")
         eventually(lambda: "is closed, moved to" in status(old), "the cause")
+        assert "(database 1, 3 shards)" in status(old)
         assert "Redis does not answer" not in status(old)
+        is_closed = "unavailable: CLOSED the ledger is being moved"
+        eventually(lambda: f"ledger shard 0 {is_closed}" in old.output, "the move in the log")
+        of_drain = "paused draining events: Redis is unavailable (CLOSED the ledger is being moved"
+        eventually(lambda: of_drain in drain.output, "the move in the drain's log")
+        assert "WRONGTYPE" not in old.output + drain.output
         assert old.stop() == 0
         assert drain.stop() == 0
     finally:

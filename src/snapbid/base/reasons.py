@@ -4,6 +4,9 @@ import re
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+# What a closed ledger has in place of some keys has the wrong type (ledger/admin/closing.py).
+CLOSED: Final = "CLOSED the ledger is being moved or has moved: see snapbid status"
+
 _SIGNS: Final = (
     # Patterns in the messages of libraries and systems, tried in this order.
     (r"[Ee](?:rrno|rror) 111\b|[Cc]onnection refused|Connect call failed", "nothing listens at {}"),
@@ -13,6 +16,7 @@ _SIGNS: Final = (
     (r"TimeoutError|Timeout (?:connecting|reading)|timed out", "{} does not answer in time"),
     (r"password authentication failed|invalid username-password", "{} rejects the password"),
     (r"Authentication required|no password supplied|NOAUTH", "{} requires a password"),
+    (r"WRONGTYPE", CLOSED),
 )
 
 
@@ -26,9 +30,19 @@ def reason(error: BaseException, url: str) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's text; without one, "no answer" for a timeout, else the error's type."""
+    """Return an error's text; without one, "no answer" for a timeout, else the error's type.
+
+    CLOSED if the ledger is closed.
+    """
+    if is_closed(error):
+        return CLOSED
     unnamed = "no answer" if isinstance(error, TimeoutError) else type(error).__name__
     return str(error) or unnamed
+
+
+def is_closed(error: BaseException) -> bool:
+    """Whether this is how Redis answers for a closed ledger."""
+    return "WRONGTYPE" in str(error)
 
 
 def address(url: str) -> str:

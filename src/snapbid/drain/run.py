@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from snapbid.base.errors import where
 from snapbid.base.logs import log_to_stderr
-from snapbid.base.reasons import reason, text_of
+from snapbid.base.reasons import CLOSED, is_closed, reason, text_of
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import StoreSettings
@@ -367,7 +367,7 @@ class Process:
 
     def _why(self, store: str, error: Exception) -> str:
         if not self._duty.quotes:
-            return type(error).__name__
+            return CLOSED if is_closed(error) else type(error).__name__
         return reason(error, self._dsn) if store == WAREHOUSE else text_of(error)
 
     def _stand_by(self) -> None:
