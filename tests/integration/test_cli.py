@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.commands import invoke
+from support.load_results import phase, result
 from support.stack import clean_environ, connected, execute, fetch, run
 from support.vast import wrapper
 
@@ -368,6 +369,7 @@ def test_wrong_settings_are_all_named() -> None:
 
 
 FULL = "the output cannot be written: No space left on device"
+UNREADABLE = "/proc/self/mem cannot be read: Input/output error"
 CLOSED = "stdout is closed: nothing was done, since nothing could be printed"
 
 
@@ -386,6 +388,59 @@ def test_an_output_that_cannot_be_written_is_one_line(
     assert "Traceback" not in done.stderr
     if message == CLOSED:
         assert not asyncio.run(fetch(database, "select from product where name = 'shop'"))
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "printed"),
+    [
+        ("campaign export", ">/dev/full", [FULL]),
+        ("campaign export", "| head -1 | wc -l", []),
+        ("campaign import /proc/self/mem", "", [UNREADABLE]),
+        ("audience import all /proc/self/mem", "", [UNREADABLE]),
+    ],
+)
+def test_a_file_that_fails_while_connected_is_not_the_warehouse(
+    database: str, command: str, output: str, printed: list[str]
+) -> None:
+    """The campaigns fill the buffers of the output and of a pipe."""
+    store = (
+        "insert into campaign (id, document) select 'c' || n,"
+        " jsonb_build_object('id', 'c' || n, 'name', repeat('x', 10000))"
+        " from generate_series(1, 50) n"
+    )
+    asyncio.run(execute(database, store))
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m snapbid {command} {output}'],
+        env=clean_environ({"SNAPBID_DATABASE_URL": database}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.stderr.splitlines() == printed
+    assert done.returncode == int(bool(printed))
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("campaign check {0}/a.jsonl >/dev/full", [FULL]),
+        ("campaign check {0}/a.jsonl | head -1 | wc -l", []),
+        ("load compare {0}/a.json {0}/a.json >/dev/full", [FULL]),
+        ("export alerts --output {0}/alerts.yml >/dev/full", [FULL]),
+    ],
+)
+def test_a_full_output_is_not_the_file(tmp_path: Path, command: str, printed: list[str]) -> None:
+    write(tmp_path / "a.jsonl", *({**CAMPAIGN, "id": f"c{number}"} for number in range(3_000)))
+    (tmp_path / "a.json").write_text(json.dumps(result(phase("load", 1.0))))
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m snapbid {command.format(tmp_path)}'],
+        env=clean_environ({"SNAPBID_HOME": str(tmp_path)}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.stderr.splitlines() == printed
+    assert done.returncode == int(bool(printed))
 
 
 def test_an_unavailable_warehouse_is_one_line(tmp_path: Path) -> None:
@@ -538,6 +593,18 @@ def test_an_import_warns_of_markup_and_strictly_refuses_it(cli: Cli, tmp_path: P
     mistake = "line 3: cpm: must be more than 0, found 0"
     assert refused(cli("campaign", "import", wrong)) == [mistake, *said]
     done(cli("campaign", "delete", "warned"))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_files_of_other_systems_are_read(cli: Cli, tmp_path: Path, name: str) -> None:
+    """A byte order mark, and lines that end as on Windows."""
+    rate = {"currency": "BTC", "date": "2026-01-01", "usd": "87500"}
+    for command, noun, entry in (("rates", "rate", rate), ("campaign", "campaign", CAMPAIGN)):
+        text = "\ufeff" + json.dumps(entry) + "\r\n\r\n"
+        if name.endswith(".json"):
+            text = text.replace(", ", ",\r\n")
+        (tmp_path / name).write_bytes(text.encode())
+        assert done(cli(command, "import", str(tmp_path / name))).startswith(f"1 {noun} imported")
 
 
 def test_own_rates_are_listed_and_removed(cli: Cli, tmp_path: Path) -> None:

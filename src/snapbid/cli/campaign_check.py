@@ -1,6 +1,7 @@
 """`snapbid campaign check`: a dry run of `campaign import` that lists the creatives."""
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import click
 
+from snapbid.base.errors import is_disk_full
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
@@ -51,6 +53,8 @@ def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None)
         with click.open_file(file, "rb") as opened, _previewed(folder) as page:
             _print(check.creatives(cast("BinaryIO", opened), page), check, as_json=as_json)
     except OSError as error:
+        if error.errno == errno.EPIPE or (folder is None and is_disk_full(error)):
+            raise  # of the output
         name = error.filename or file
         raise console.Refused(f"{name} cannot be read or written: {error.strerror}") from error
     if folder is not None:

@@ -198,20 +198,30 @@ def in_warehouse(
     *args: P.args,
     **more: P.kwargs,
 ) -> T:
-    """Run `work` on a warehouse connection; the audit trail attributes changes to this command."""
+    """Run `work` on a warehouse connection; the audit trail attributes changes to this command.
+
+    Raises Refused if the warehouse fails, but errors of files and of the output as they are.
+    """
     dsn = database_url()
     context = click.get_current_context()
 
-    async def session() -> T:
+    async def session() -> T | OSError:
         from snapbid.warehouse import audit
 
         connection = await audit.connect(dsn, _full_name(context))
         try:
             return await work(connection, *args, **more)
+        except TimeoutError:
+            raise
+        except OSError as error:  # not the warehouse's: asyncpg has its own for a lost connection
+            return error
         finally:
             await connection.close()
 
-    return finish(session(), dsn)
+    done = finish(session(), dsn)
+    if isinstance(done, OSError):
+        raise done
+    return done
 
 
 async def known_names(connection: "asyncpg.Connection") -> "Known":

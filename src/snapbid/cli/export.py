@@ -94,14 +94,14 @@ def _export(files: Mapping[str, str], path: Path | None) -> None:
         raise console.Refused(
             f"will not overwrite {', '.join(taken)}: choose another path, or remove what is there"
         )
-    try:
-        if len(files) > 1:
-            path.mkdir(parents=True, exist_ok=True)
-        for target, name in targets.items():
+    for target, name in targets.items():
+        try:
+            if len(files) > 1:
+                path.mkdir(parents=True, exist_ok=True)
             _write(target, files[name], private=name in PRIVATE)
-            click.echo(f"wrote {target}")
-    except OSError as error:
-        raise console.Refused(f"{path} cannot be written: {error.strerror}") from error
+        except OSError as error:
+            raise console.Refused(f"{path} cannot be written: {error.strerror}") from error
+        click.echo(f"wrote {target}")
 
 
 def _print(files: Mapping[str, str]) -> None:

@@ -44,13 +44,14 @@ def compare(a: Path, b: Path, html_file: Path | None) -> None:
 
     try:
         runs = compare.read(a), compare.read(b)
-        click.echo(compare.text(*runs))
+        text = compare.text(*runs)
         if html_file is not None:
             html_file.write_text(compare.page(*runs), encoding="utf-8")
     except compare.ResultError as error:
         raise console.WrongSettings(f"snapbid load compare: {error}") from error
     except OSError as error:
-        raise console.Refused(f"snapbid load: {error.filename}: {error.strerror}") from error
+        raise console.Refused(f"snapbid load: {html_file}: {error.strerror}") from error
+    click.echo(text)
 
 
 class LoadCommand(ShellCommand):
