@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import asyncpg
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 from support.proxy import FaultProxy, Way
 from support.stack import connected
 
@@ -45,6 +46,22 @@ async def test_a_connection_that_fails_is_replaced(database: str, kind: type[Exc
         await Process(COUNTERS, rounds, database, stopping, {}).run()
     first, second = rounds.connections[:2]
     assert first is not second
+
+
+async def test_a_missing_certificate_is_named(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopping = asyncio.Event()
+    error = RedisConnectionError("Error 2 connecting to h:1. No such file or directory.")
+    url = "rediss://:hidden@h:1?ssl_ca_certs=/no/ca.pem"
+    async with asyncio.timeout(30):
+        await Process(
+            COUNTERS, Interrupted(error, stopping), database, stopping, {}, redis_url=url
+        ).run()
+    assert caplog.messages == [
+        "paused draining counters: Redis is unavailable (the file /no/ca.pem (ssl_ca_certs) does"
+        " not exist or cannot be read); retrying"
+    ]
 
 
 class Asking:

@@ -116,6 +116,15 @@ async def test_a_round_trip_that_takes_too_long_has_stalled(
     assert await shared.push(7) == before + 1, "nothing is sent again"
 
 
+async def test_a_missing_certificate_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    shared = List("rediss://:hidden@127.0.0.1:1?ssl_ca_certs=/no/ca.pem")
+    shared.trips.open()
+    await until(lambda: bool(caplog.messages))
+    await shared.trips.close()
+    missing = "the file /no/ca.pem (ssl_ca_certs) does not exist or cannot be read"
+    assert caplog.messages[0] == f"list unavailable: {missing}"
+
+
 async def test_a_server_that_never_answers_is_named(caplog: pytest.LogCaptureFixture) -> None:
     met = asyncio.Event()
 

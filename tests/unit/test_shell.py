@@ -125,6 +125,44 @@ def test_other_addresses() -> None:
     assert reason(TimeoutError(), "redis://:p@h:6379/0") == "h:6379 does not answer in time"
 
 
+MISSING = "does not exist or cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("error", "url", "words"),
+    [
+        (FileNotFoundError(2, "No such file or directory"),
+         "postgresql://u:hidden@h:1/d?sslmode=verify-full&sslrootcert=%2Fno%2Fca.pem",
+         f"the file /no/ca.pem (sslrootcert) {MISSING}"),
+        (FileNotFoundError(2, "No such file or directory"),
+         "postgresql:///d?host=/run/pg&sslmode=require&sslcert=/proc/self/exe&sslkey=/no/key.pem",
+         f"the file /no/key.pem (sslkey) {MISSING}"),
+        (NotADirectoryError(20, "Not a directory"),
+         "postgresql://h:1/d?sslmode=require&sslcrl=/dev/null/crl.pem",
+         f"the file /dev/null/crl.pem (sslcrl) {MISSING}"),
+        (ConnectionError("Error 2 connecting to h:1. No such file or directory."),
+         "rediss://:hidden@h:1?ssl_ca_certs=/no/ca.pem&password=hidden",
+         f"the file /no/ca.pem (ssl_ca_certs) {MISSING}"),
+        (ConnectionError("no sentinel knows the primary: Error 13 connecting. Permission denied."),
+         "rediss+sentinel://:hidden@h:1/m?ssl_certfile=/no/cert.pem",
+         f"the file /no/cert.pem (ssl_certfile) {MISSING}"),
+        (FileNotFoundError(2, "No such file or directory"),  # named by a PGSSL… variable
+         "postgresql://u:hidden@h:1/d?sslmode=verify-full",
+         "a certificate or key for h:1 does not exist"),
+        (FileNotFoundError(2, "No such file or directory", "/no/ca.pem"), "postgresql://h:1/d",
+         "/no/ca.pem: No such file or directory"),
+        (PermissionError(13, "Permission denied"), "postgresql:///d?host=/run/pg",
+         "[Errno 13] Permission denied"),
+        (FileNotFoundError(2, "No such file or directory"), "postgresql://u@%2Frun%2Fpg/d",
+         "nothing listens at /run/pg: there is no such socket"),
+        (ConnectionError("Error 2 connecting to /run/a.sock. No such file or directory."),
+         "unix://:hidden@/run/a.sock", "nothing listens at /run/a.sock: there is no such socket"),
+    ],
+)  # fmt: skip
+def test_missing_files_and_sockets_are_told_apart(error: OSError, url: str, words: str) -> None:
+    assert reason(error, url) == words
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [

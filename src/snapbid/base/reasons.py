@@ -1,8 +1,9 @@
 """Explain to the operator why a store or a server cannot be used."""
 
+import os
 import re
 from typing import Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 # What a closed ledger has in place of some keys has the wrong type (ledger/admin/closing.py).
 CLOSED: Final = "CLOSED the ledger is being moved or has moved: see snapbid status"
@@ -10,7 +11,6 @@ CLOSED: Final = "CLOSED the ledger is being moved or has moved: see snapbid stat
 _SIGNS: Final = (
     # Patterns in the messages of libraries and systems, tried in this order.
     (r"[Ee](?:rrno|rror) 111\b|[Cc]onnection refused|Connect call failed", "nothing listens at {}"),
-    (r"[Ee](?:rrno|rror) 2\b|No such file", "nothing listens at {}: there is no such socket"),
     (r"[Ee](?:rrno|rror) -[235]\b|Name or service not known", "the host of {} is unknown"),
     (r"[Ee](?:rrno|rror) 113\b|No route to host|unreachable", "there is no route to {}"),
     (r"TimeoutError|Timeout (?:connecting|reading)|timed out", "{} does not answer in time"),
@@ -19,14 +19,38 @@ _SIGNS: Final = (
     (r"WRONGTYPE", CLOSED),
 )
 
+_NO_FILE: Final = re.compile(r"[Ee](?:rrno|rror) (2|13|20)\b")
+_FILES: Final = frozenset(  # options that name a file, for PostgreSQL or Redis
+    {"sslrootcert", "sslcert", "sslkey", "sslcrl", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
+)
+
 
 def reason(error: BaseException, url: str) -> str:
     """Describe why `url` could not be used, naming its address but never its password."""
     text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if unreadable := unreadable_file(error, url):
+        return unreadable
     for sign, words in _SIGNS:
         if re.search(sign, f"{type(error).__name__} {text}"):
             return words.format(address(url))
     return text or text_of(error)
+
+
+def unreadable_file(error: BaseException, url: str) -> str | None:
+    """Name the file or the socket of `url` that an error is about; None if it is about neither."""
+    found = _NO_FILE.search(str(error))
+    if found is None:
+        return None
+    for name, path in parse_qsl(urlsplit(url).query):
+        if name in _FILES and not os.access(path, os.R_OK):
+            return f"the file {path} ({name}) does not exist or cannot be read"
+    if found[1] != "2":
+        return None
+    if address(url).startswith("/"):
+        return f"nothing listens at {address(url)}: there is no such socket"
+    return f"a certificate or key for {address(url)} does not exist"
 
 
 def text_of(error: BaseException) -> str:
@@ -50,4 +74,5 @@ def address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return unquote(parts.path)
-    return parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["localhost"])[0]
+    host = unquote(parts.netloc.rpartition("@")[2])
+    return host or parse_qs(parts.query).get("host", ["localhost"])[0]

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from snapbid.base.errors import where
 from snapbid.base.logs import log_to_stderr
-from snapbid.base.reasons import CLOSED, is_closed, reason, text_of
+from snapbid.base.reasons import CLOSED, is_closed, reason, text_of, unreadable_file
 from snapbid.base.repeats import RepeatedLog
 from snapbid.base.risks import RiskLog
 from snapbid.base.settings import StoreSettings
@@ -175,7 +175,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase, risk
         reporting = asyncio.create_task(report(redis, troubles))
 
         def process(duty: Duty, drain: Rounds) -> Process:
-            return Process(duty, drain, dsn, stopping, troubles)
+            return Process(duty, drain, dsn, stopping, troubles, settings.redis_url)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(process(COUNTERS, counters).run())
@@ -191,7 +191,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase, risk
 class Process:
     """Runs a duty's rounds whenever both stores are available and the lease is free.
 
-    `troubles`: by duty, the problem that currently prevents its rounds.
+    `troubles`: by duty, the problem that currently prevents its rounds. `redis_url`: for messages.
     """
 
     def __init__(
@@ -201,11 +201,13 @@ class Process:
         dsn: str,
         stopping: asyncio.Event,
         troubles: MutableMapping[Duty, str],
+        redis_url: str = "",
     ) -> None:
         self._troubles = troubles
         self._duty = duty
         self._drain = drain
         self._dsn = dsn
+        self._redis_url = redis_url
         self._stopping = stopping
         self._failures = 0
         self._logged: str | None = None
@@ -368,7 +370,9 @@ class Process:
     def _why(self, store: str, error: Exception) -> str:
         if not self._duty.quotes:
             return CLOSED if is_closed(error) else type(error).__name__
-        return reason(error, self._dsn) if store == WAREHOUSE else text_of(error)
+        if store == WAREHOUSE:
+            return reason(error, self._dsn)
+        return unreadable_file(error, self._redis_url) or text_of(error)
 
     def _stand_by(self) -> None:
         self._log("on standby for %(duty)s: another drain has the lease", logging.INFO)

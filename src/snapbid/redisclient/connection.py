@@ -65,6 +65,10 @@ class Connector:
         return self._pool.connection_class(**self._pool.connection_kwargs)
 
     @property
+    def url(self) -> str:
+        return self._connections.url
+
+    @property
     def demand(self) -> ReplicaDemand:
         """How many replicas must confirm a write; reliable only after the first connection."""
         return self._connections.demand
@@ -101,6 +105,7 @@ class Connections:
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
+        self.url = url
         self._address = address = addresses.parse(url)
         self._replicas = replicas
         self._nodes = _nodes(address)

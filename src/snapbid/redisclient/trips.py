@@ -22,7 +22,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError, InvalidResponse, RedisError, ResponseError
 
 from snapbid.base.beat import BEAT_S, left
-from snapbid.base.reasons import text_of
+from snapbid.base.reasons import text_of, unreadable_file
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.tasks import end
 from snapbid.redisclient._wire import Reply as Reply
@@ -309,7 +309,7 @@ class RoundTrips:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError) and not str(error):
             return f"not connected within {self.stall_s:g} s"
-        return text_of(error)
+        return unreadable_file(error, self._connect.url) or text_of(error)
 
     async def confirm(self, connection: AbstractConnection, keys: ShardKeys) -> None:
         """Wait until replicas have all writes to a shard; from then on, each batch waits for them.
