@@ -348,7 +348,49 @@ def test_a_database_url_with_a_special_character_is_refused_without_its_password
         "postgresql://u:p%23%2F%3F%40@[::1]:5432/d?sslmode=require&application_name=x",
         "postgresql://u:p@a:1,b:2/d",
         "postgresql:///d?host=/var/run/postgresql",
+        "postgresql://u@%2Frun%2Fpg:65535/d",
+        "postgresql:///d?host=/run/pg,b:1,[::1]:2&port=5432,5433,5434",
+        "postgresql:///d?port=",
+        "postgresql://h/d?sslmode=verify-full&sslrootcert=/ca.pem&ssl_min_protocol_version=TLSv1.3",
+        "postgresql://h/d?sslmode=verify_ca&target_session_attrs=read-write&sslnegotiation=direct",
     ],
 )
 def test_database_urls(url: str) -> None:
     assert load({"SNAPBID_DATABASE_URL": url}).database_url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("postgresql://u:hunter2@h:65536/d", "ports from 1 to 65535"),
+        ("postgresql://u:hunter2@h:99999999/d", "ports from 1 to 65535"),
+        ("postgresql://u:hunter2@h:0/d", "ports from 1 to 65535"),
+        ("postgresql://u:hunter2@h:1,[::1]:70000/d", "ports from 1 to 65535"),
+        ("postgresql://u:70000/hunter2@h/d", "ports from 1 to 65535"),
+        ("postgresql://u:hunter2@h:-1/d", "like postgresql://"),
+        ("postgresql://u:hunter2@h:/d", "like postgresql://"),
+        ("postgresql://u:hunter2@a,,b/d", "like postgresql://"),
+        ("postgresql:///d?host=::1", "like postgresql://"),
+        ("postgresql:///d?port=0", "ports from 1 to 65535"),
+        ("postgresql:///d?port=5432,-1&host=a,b", "ports from 1 to 65535"),
+        ("postgresql:///d?port=x", "ports from 1 to 65535"),
+        ("postgresql:///d?port=%EF%BC%91", "ports from 1 to 65535"),
+        ("postgresql:///d?host=a:70000", "ports from 1 to 65535"),
+        ("postgresql:///d?host=/run/pg,b:x", "like postgresql://"),
+        ("postgresql://h/d?sslmode=bogus", "disable, allow, prefer, require, verify-ca or"
+         " verify-full in the option sslmode (found 'bogus')"),
+        ("postgresql://h/d?sslmode=Require", "in the option sslmode (found 'Require')"),
+        ("postgresql://h/d?target_session_attrs=bogus", "any, primary, standby, read-write,"
+         " read-only or prefer-standby in the option target_session_attrs (found 'bogus')"),
+        ("postgresql://h/d?sslnegotiation=tls",
+         "postgres or direct in the option sslnegotiation (found 'tls')"),
+        ("postgresql://h/d?ssl_min_protocol_version=1.2",
+         "in the option ssl_min_protocol_version (found '1.2')"),
+        ("postgresql://h/d?gsslib=x", "gssapi or sspi in the option gsslib (found 'x')"),
+    ],
+)  # fmt: skip
+def test_a_database_url_that_cannot_work_is_refused(url: str, rule: str) -> None:
+    (mistake,) = mistakes({"SNAPBID_DATABASE_URL": url})
+    assert mistake.startswith("SNAPBID_DATABASE_URL must ")
+    assert rule in mistake
+    assert "hunter2" not in mistake

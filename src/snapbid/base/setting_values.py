@@ -12,7 +12,22 @@ from snapbid.base.access import parse_networks
 SECRET_MIN_BYTES = 32
 TOKEN_MIN_CHARACTERS = 16
 
-_HOST = re.compile(r"(\[[^\]]*\]|[^\[\]:]*)(:\d{1,5})?")
+_HOST = re.compile(r"(?:\[[^\]]*\]|[^\[\]:]*)(?::([0-9]+))?")
+_TLS_VERSION = ("TLSv1, TLSv1.1, TLSv1.2 or TLSv1.3", re.compile(r"TLSv1([._][123])?"))
+_DATABASE_OPTIONS = {  # option -> its values, and the pattern that asyncpg accepts
+    "sslmode": (
+        "disable, allow, prefer, require, verify-ca or verify-full",
+        re.compile(r"disable|allow|prefer|require|verify[-_](ca|full)"),
+    ),
+    "target_session_attrs": (
+        "any, primary, standby, read-write, read-only or prefer-standby",
+        re.compile(r"any|primary|standby|read-write|read-only|prefer-standby"),
+    ),
+    "sslnegotiation": ("postgres or direct", re.compile(r"postgres|direct")),
+    "ssl_min_protocol_version": _TLS_VERSION,
+    "ssl_max_protocol_version": _TLS_VERSION,
+    "gsslib": ("gssapi or sspi", re.compile(r"gssapi|sspi")),
+}
 
 
 class Secret:
@@ -114,9 +129,11 @@ def database_url(text: str) -> str:
         raise InvalidValueError("must start with postgresql:// or postgres://", value)
     try:
         url = urlsplit(text)
-        parse_qsl(url.query, strict_parsing=bool(url.query))
-        hosts = url.netloc.rpartition("@")[2]
-        good = not url.fragment and all(map(_HOST.fullmatch, hosts.split(",")))
+        options = dict(parse_qsl(url.query, strict_parsing=bool(url.query)))
+        lists = (url.netloc.rpartition("@")[2], options.get("host", ""))
+        hosts = [host for part in lists if part for host in part.split(",")]
+        found = [_HOST.fullmatch(host) for host in hosts if not host.startswith("/")]
+        good = not url.fragment and all(hosts) and all(found)
     except ValueError:
         good = False
     if not good:  # quoting any part might quote the password
@@ -125,6 +142,13 @@ def database_url(text: str) -> str:
             " of the password encoded (# as %23, / as %2F, ? as %3F, @ as %40)",
             None,
         )
+    ports = [each[1] for each in found if each is not None and each[1] is not None]
+    ports += options["port"].split(",") if "port" in options else []
+    if not all(re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 65_536 for port in ports):
+        raise InvalidValueError("must have ports from 1 to 65535", None)
+    for name, (values, pattern) in _DATABASE_OPTIONS.items():
+        if name in options and not pattern.fullmatch(options[name]):
+            raise InvalidValueError(f"must have {values} in the option {name}", repr(options[name]))
     return text
 
 
