@@ -18,6 +18,7 @@ from support import pools
 from support.oracle_categories import VENDORS, Lists, pasted, plain
 from support.oracle_durations import Timed, read_timed
 from support.oracle_spending import quantity
+from support.oracle_native import asked
 from support.oracle_values import (
     MOST_BYTES,
     MOST_ENTRIES,
@@ -418,12 +419,14 @@ def segments(user: Document) -> Iterator[set[str | int]]:
 
 
 def placements(media: dict[str, Document]) -> Iterator[str | int]:
-    """Yield the placement of a video, else that of OpenRTB 2.5, and of a native ad as `n1`."""
+    """Yield the placement of a video, else that of OpenRTB 2.5; those of a native ad as `n1`."""
     video = media.get("video", {})
     values = (integer(video.get("plcmt")) or None, integer(video.get("placement")))
     yield from [value for value in values if value is not None][:1]
-    if (native := integer(media.get("native", {}).get("plcmttype"))) is not None:
-        yield f"n{native}"
+    native = media.get("native", {})
+    for place in (native, asked(native) or {}):
+        if (value := integer(place.get("plcmttype"))) is not None:
+            yield f"n{value}"
 
 
 def rewarded(imp: Document) -> Any:

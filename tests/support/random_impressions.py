@@ -180,6 +180,8 @@ def native_request_of(choices: Choices) -> Document:
         markup["eventtrackers"] = [{"event": choices.integer(1, 3), "methods": [1, 2]}]
     if choices.chance(30):
         markup["privacy"] = 1
+    if choices.chance(30):
+        markup["plcmttype"] = alone(choices, choices.pick(pools.PLACEMENTS))
     if choices.chance(40):
         markup = {"native": markup}
     native["request"] = markup if choices.chance(20) else json.dumps(markup)

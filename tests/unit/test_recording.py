@@ -185,7 +185,9 @@ def test_an_address_or_phone_in_every_field_is_left_in_none(secret: str) -> None
         assert "q.example" not in text
 
 
-ASSETS = {"assets": [{"id": 1, "required": 1, "img": {"type": 3, "wmin": 300}}], "ver": "1.1"}
+ASSETS = {"assets": [{"id": 1, "required": 1, "img": {"type": 3, "wmin": 300}}], "ver": "1.1"} | {
+    "plcmttype": 4
+}
 
 
 @pytest.mark.parametrize(

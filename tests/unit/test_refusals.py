@@ -206,6 +206,14 @@ def test_the_limit_that_keeps_the_last_creative_is_named(
     assert rule(made, media={}, imp=imp, request=request) == wanted
 
 
+def test_the_placement_of_a_native_request_remains_without_its_limits() -> None:
+    targeting = {"placement": {"include": ["n4"]}}
+    made = snapshot({"campaign": {"targeting": targeting, "creatives": [NOT_SECURE]}})
+    native = {"request": {"plcmttype": 4, **json.loads(ICON)}}
+    imp = {"secure": 1, "banner": {"w": 300, "h": 250}, "native": native}
+    assert rule(made, media={}, imp=imp) == "creative secure"
+
+
 def test_every_rule_has_a_meaning() -> None:
     """Of its own, unless it is a dimension of targeting."""
     assert set(MEANINGS) <= RULES

@@ -502,6 +502,7 @@ cdef class ImpressionReading:
     # Steps of `read`.
     cdef void clear(self) noexcept
     cdef int read_placement(self, object imp, object video, object native) except -1
+    cdef int read_native_placement(self, object plcmttype) except -1
     cdef object rewarded(self, object imp)
     cdef int read_sizes(self, object banner) except -1
     cdef int size(self, object w, object h) except -1

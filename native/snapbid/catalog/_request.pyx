@@ -1491,11 +1491,9 @@ cdef class ImpressionReading:
                 placement = reader.get(video, VIDEO_PLACEMENT)  # as of 2.5
             terms.number(SB_PLACEMENT, placement)
         if native is not None:
-            placement = reader.get(native, NATIVE_PLCMTTYPE)
-            if placement is not None and integer(placement, &number):
-                placement = f"n{number}"
-                terms.keep(placement)
-                terms.text(SB_PLACEMENT, placement, False)
+            self.read_native_placement(reader.get(native, NATIVE_PLCMTTYPE))
+            if self.native is not None:
+                self.read_native_placement(self.native.plcmttype)
         terms.end(SB_PLACEMENT)
         terms.begin(SB_REWARDED)
         terms.push_number(SB_REWARDED, is_one(self.rewarded(imp)))
@@ -1503,6 +1501,14 @@ cdef class ImpressionReading:
         terms.begin(SB_INTERSTITIAL)
         terms.push_number(SB_INTERSTITIAL, is_one(reader.get(imp, IMP_INSTL)))
         terms.end(SB_INTERSTITIAL)
+        return 0
+
+    cdef int read_native_placement(self, object plcmttype) except -1:
+        cdef int64_t number
+        if plcmttype is not None and integer(plcmttype, &number):
+            placement = f"n{number}"
+            self.terms.keep(placement)
+            self.terms.text(SB_PLACEMENT, placement, False)
         return 0
 
     cdef object rewarded(self, object imp):

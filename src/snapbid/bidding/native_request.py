@@ -81,6 +81,7 @@ class NativeMarkup(Struct, frozen=True):
 
     native: "NativeMarkup | None" = None
     ver: Text = None
+    plcmttype: Enumeration = None
     assets: list[AssetAsked] | None = None
     eventtrackers: list[TrackerAsked] | None = None
     privacy: Flag = None
@@ -90,12 +91,14 @@ class NativeRequest(Struct, frozen=True):
     """A native request that can be answered; each asset is of one kind.
 
     `number` identifies a cached request; 0 if it is not cached. `version` is 1.0, 1.1 or 1.2;
+    `plcmttype`: the placement that it states; that of the impression's `native` counts, too;
     `trackers`: the pairs of event and method that it accepts; `required_kinds`: the kinds of its
     required assets, as a mask (`campaigns.native`).
     """
 
     number: int
     version: str
+    plcmttype: Enumeration
     assets: tuple[AssetAsked, ...]
     trackers: frozenset[tuple[int, int]]
     privacy: bool
@@ -176,6 +179,7 @@ def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
     return NativeRequest(
         number=number,
         version=known,
+        plcmttype=markup.plcmttype,
         assets=assets,
         trackers=frozenset(_trackers(markup.eventtrackers or () if known == "1.2" else ())),
         privacy=known == "1.2" and markup.privacy == 1,

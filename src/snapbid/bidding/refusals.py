@@ -9,7 +9,6 @@ Finding this campaign takes long, since many are examined. So it is done for sam
 only, off the bid path.
 """
 
-import json
 from collections.abc import Container, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 
 from snapbid.bidding.lookups import Lookups
 from snapbid.bidding.native_request import NATIVE_REQUESTS
-from snapbid.bidding.request import BidRequest, Imp
+from snapbid.bidding.request import BidRequest, Imp, Native
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.catalog.catalog import Query
 from snapbid.catalog.payload import MEDIA, decode_payload
@@ -84,19 +83,13 @@ RULES: Final = frozenset(
     }
 ) - {"paused", "product", "creative", f"creative {PRICE}"}
 """All values that `last_rule` may return."""
-ANY_ASSETS: Final = json.dumps(
-    {
-        "assets": [
-            {"id": id_, kind: asked}
-            for id_, (kind, asked) in enumerate(
-                [("title", {}), ("img", {}), ("video", {})]
-                + [("data", {"type": number}) for number in range(1, 13)]
-            )
-        ]
-    }
-)
-"""A native request that accepts any assets."""
-_UNLIMITED: Final = {"api": list(range(32)), "request": ANY_ASSETS}  # where absence is a limit, too
+_ANY_ASSETS: Final = [
+    {"id": id_, kind: asked}
+    for id_, (kind, asked) in enumerate(
+        [("title", {}), ("img", {}), ("video", {})]
+        + [("data", {"type": number}) for number in range(1, 13)]
+    )
+]
 
 _Verdict = tuple[Refusal, int]
 _ORDER: Final = {refusal: 100 + number for number, refusal in enumerate(LABELS)}
@@ -227,10 +220,18 @@ def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
     return f"creative {LANGUAGE}"
 
 
+def any_assets(native: Native | None) -> dict[str, Any]:
+    """Return a native request that accepts any assets, at the placement that this one's states."""
+    asked = None if native is None else NATIVE_REQUESTS.of(native)
+    return {"assets": _ANY_ASSETS, "plcmttype": None if asked is None else asked.plcmttype}
+
+
 def with_limits(imp: Imp, kept: Container[str]) -> Imp:
     """Return a copy of an impression that keeps only these CREATIVE_LIMITS."""
+    # Where absence is a limit, too.
+    unlimited = {"api": list(range(32)), "request": any_assets(imp.native)}
     dropped = {
-        field: _UNLIMITED.get(field)
+        field: unlimited.get(field)
         for limit, fields in CREATIVE_LIMITS.items()
         if limit not in kept
         for field in fields

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from snapbid.bidding.lookups import dsa_of
-from snapbid.bidding.refusals import ANY_ASSETS, with_open_deals
+from snapbid.bidding.refusals import any_assets, with_open_deals
 from snapbid.bidding.request import BidRequest, Imp, Native, Pmp
 from snapbid.campaigns.campaign import Campaign, Creative, Values
 from snapbid.campaigns.native import NativeAd, NativeLink
@@ -75,7 +75,8 @@ def _refusals(
     Once its deals are removed, a campaign may break a rule for campaigns without deals. That rule
     is yielded too, but `examine` has no row for it.
     """
-    native = _replace(imp.native or Native(), request=ANY_ASSETS, ver=None, battr=None, api=None)
+    native, request_ = imp.native or Native(), any_assets(imp.native)
+    native = _replace(native, request=request_, ver=None, battr=None, api=None)
     imp = _replace(imp, native=native)
     request = _replace(request, wlang=None, wlangb=None)  # limits of creatives
     campaign = _replace(campaign, creatives=_FITTING)
