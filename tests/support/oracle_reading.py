@@ -249,7 +249,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     if not (platform or brands):
         platform, brands = hints(part(device, "ext", "sua"))
     if named := platform or somebody(device.get("os")):
-        system = world.fold_os(named.strip())
+        system = world.fold_os(unquoted(named))
     if brands:
         browser = browser_of(world, brands)
     tags = (somebody(device.get(name)) or "" for name in ("language", "langb"))
@@ -317,7 +317,13 @@ def hints(agent: Document) -> tuple[str | None, list[str]]:
     """Give what a structured user agent names: the platform, and the browsers' brands."""
     listed = described(agent.get("browsers"))
     written = (somebody((members(each) or {}).get("brand")) for each in listed)
-    return somebody(part(agent, "platform").get("brand")), [brand for brand in written if brand]
+    platform = somebody(part(agent, "platform").get("brand"))
+    return platform, [unquoted(brand) for brand in written if brand]
+
+
+def unquoted(name: str) -> str:
+    """Give a name without the quotes that it has in the header of a client hint."""
+    return name.strip().strip('"')
 
 
 def domains_of(site: Document) -> set[str | int]:

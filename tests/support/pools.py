@@ -224,6 +224,7 @@ AGENTS = {
 BRANDS = {"Google Chrome": "chrome", "Chromium": "chrome", "Microsoft Edge": "edge"} | {
     "Firefox": "firefox",
     "Samsung Internet": "samsung",
+    "Android WebView": "chrome",
     "Not/A)Brand": None,
 }
 SYSTEMS = {"Android": "android", "iPhone OS": "ios", "iOS": "ios", "windows": "windows"} | {

@@ -112,7 +112,7 @@ def hints_of(choices: Choices) -> Document:
     brands = choices.some(list(pools.BRANDS), 3, least=0)
     hints: Document = {
         "browsers": [{"brand": brand, "version": ["124"]} for brand in brands],
-        "platform": {"brand": choices.pick(["", *pools.SYSTEMS])},
+        "platform": {"brand": choices.pick(["", '"Android"', *pools.SYSTEMS])},
         "mobile": 1,
     }
     return filled(choices, hints)

@@ -10,7 +10,7 @@ from snapbid.reference import agents
 SPELLINGS = {
     "ios": "iOS,ios,IOS,iPhone OS,iPhone,iPad,iPadOS,Apple iOS,iOS 17.2,iOS17,ios_16_7,iPhone OS 9",
     "android": "Android,android,ANDROID,Android 14,Android-4.4.2,Android OS,Android TV,Fire OS,"
-    "Fire OS 7.2,Chromecast Android",
+    'Fire OS 7.2,Chromecast Android,"Android","Android" 14',
     "windows": "Windows,windows 7,Windows 10,Windows NT 10.0; Win64,Windows Vista,Windows Phone,"
     "Microsoft Windows,Win32,Windows_11",
     "macos": "macOS,macos,Mac OS,Mac OS X,Mac OS X 10_15_7,MacOSX,OS X,OSX,os-x,Macintosh",

@@ -208,10 +208,13 @@ class Lookups:
         return _HOSTS_IN[text]
 
     def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:
-        """Return the operating system and browser named by a structured user agent."""
+        """Return the operating system and browser named by a structured user agent.
+
+        Names may be in quotes, as in the header of a client hint.
+        """
         platform = agent.platform.brand if agent.platform is not None else None
         browsers = (agent.browsers or [])[:MAX_ENTRIES]
-        brands = [str(each.brand) for each in browsers if each.brand is not None]
+        brands = [str(each.brand).strip(' "') for each in browsers if each.brand is not None]
         brands = [brand for brand in brands if not is_placeholder(brand)]
         return (
             _system(str(platform)) if platform is not None else None,

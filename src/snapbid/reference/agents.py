@@ -1,10 +1,10 @@
 """Operating systems and browsers, mapped to the lists of contract 3 (`os`, `browser`).
 
 Spellings of operating systems (`device.os`, a campaign's entries, the parser's families) are
-compared ignoring case, spaces, dots, underscores, hyphens, slashes and a trailing version. Unknown
-spellings are `other`. A system missing from the list counts as the one that its user agent names:
-Fire OS and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`; tvOS, watchOS,
-visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
+compared ignoring case, spaces, dots, underscores, hyphens, slashes, quotes and a trailing version.
+Unknown spellings are `other`. A system missing from the list counts as the one that its user agent
+names: Fire OS and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`; tvOS,
+watchOS, visionOS, Roku OS, HarmonyOS and KaiOS are `other`.
 
 Browsers are identified by product: in-app web views count as the browser that they embed (`chrome`
 on Android, `safari` on iOS); products with other names (Silk, Yandex, Vivaldi, the Google app,
@@ -125,7 +125,7 @@ _BRANDS: dict[str, str] = {
 _ENGINE = "chromium"  # the engine of most browsers, whose own brands stand beside it
 
 _VERSION = re.compile(r"[\s._\-/(]+v?\d.*", re.DOTALL)
-_SQUEEZE = re.compile(r"[\s._\-/]+")
+_SQUEEZE = re.compile(r"[\s._\-/\"]+")
 
 
 def _squeeze(spelling: str) -> str:
