@@ -46,10 +46,13 @@ static inline uint64_t sb_person(const char *key, const char *name, size_t size)
 }
 
 /* Whether ASCII is certainly no placeholder (campaigns/persons.py): it begins with a letter or a digit,
- * which is not its only one, and has a digit, as no word for nobody has. Others need a closer look. */
+ * which is not its only one, and has a digit, as no word for nobody has; and it does not begin as a
+ * hash of nothing does. Others need a closer look. */
 static inline int sb_is_plain_id(const char *id, size_t size) {
     int varies = 0, digits = 0;
     if (size == 0 || !sb_is_alphanumeric(id[0])) return 0;
+    for (const char *hash = "d4dae39fb612"; *hash && size >= 32; hash += 2)
+        if ((id[0] | 0x20) == hash[0] && (id[1] | 0x20) == hash[1]) return 0;
     for (size_t i = 0; i < size; i++) {
         digits |= sb_is_digit(id[i]);
         varies |= id[i] != id[0] && sb_is_alphanumeric(id[i]);

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
+from hashlib import md5, sha1, sha256
 from typing import Any
 
 from support import pools
@@ -56,6 +57,9 @@ ID_LISTS = ("bseat", "wseat")
 # What senders write where they have no id (contract 3): words, and one character throughout.
 NOBODY = re.compile(r"\W*(null|none|undefined|unknown|n/a)\W*|\{\{.*\}\}|\$\{.*\}", re.IGNORECASE)
 AROUND = "-_:.'\"<>{}[]()"
+# And the hashes of such: of nothing, and of a withdrawn advertising id.
+NOTHING = (b"", b"00000000-0000-0000-0000-000000000000")
+HASHES = {made(id).hexdigest() for id in NOTHING for made in (md5, sha1, sha256)}
 
 LANGUAGE = re.compile(r"[a-z]{2,8}([-_].*)?", re.IGNORECASE | re.DOTALL)
 
@@ -374,7 +378,7 @@ def source_of(eid: Document) -> str:
 def somebody(value: Any) -> str | None:
     """Read a user's id, unless it is a placeholder."""
     name = counted(value)
-    if name is None or NOBODY.fullmatch(name):
+    if name is None or NOBODY.fullmatch(name) or re.sub(r"\W", "", name).lower() in HASHES:
         return None
     characters = {each for each in name if each not in AROUND and not each.isspace()}
     is_nobody = characters <= {"0"} or (len(characters) == 1 and len(name.strip()) > 3)

@@ -1,6 +1,7 @@
 """Click ids in bids (contract 12): what the response writer signs is what the codec reads."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import Bid, ClickSigner, Template, adapted, response_writer, template
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.click_id import NO_AUCTION, Click, ClickKey, creative_digest, read
-from snapbid.campaigns.persons import NOBODY, PersonKey, is_member_id
+from snapbid.campaigns.persons import NOBODY, PersonKey, is_member_id, is_somebody
 from snapbid.campaigns.suppression import Suppression, hash_of
 from snapbid.catalog.payload import CampaignPayload, CreativePayload
 from snapbid.ledger.bids.records import BidVerdict, bid_digest
@@ -181,6 +182,22 @@ def test_clicks_name_the_member_known_to_audiences(
     found = clicked(request_)
     assert found.person == PersonKey(SECRET).member(*member)
     assert found.auction == bid_digest(b"a", b"1")[:8]
+
+
+ZEROES = "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize("made", [hashlib.md5, hashlib.sha1, hashlib.sha256])
+@pytest.mark.parametrize("id", ["", ZEROES])
+def test_the_hash_of_nothing_names_nobody(
+    clicked: Callable[..., Click], id: str, made: Callable[[bytes], Any]
+) -> None:
+    hash = made(id.encode()).hexdigest()
+    for spelt in (hash, hash.upper(), f'"{hash}"'):
+        assert clicked({"user": {"id": spelt}}).person == 0
+        assert not is_member_id(spelt)
+        assert not is_somebody(spelt)
+    assert clicked({"user": {"id": hash[:2] + hash}}).person != 0
 
 
 @given(

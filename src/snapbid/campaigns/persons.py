@@ -6,7 +6,7 @@ warehouse's key nobody can compute a hash. Hashes are 64-bit integers, signed as
 """
 
 import re
-from hashlib import blake2b
+from hashlib import blake2b, md5, sha1, sha256
 from typing import Final, TypeGuard
 
 from snapbid.campaigns._persons import siphash
@@ -23,6 +23,13 @@ NOBODY: Final = frozenset(
 )
 """Placeholders for a missing id, in lower case, without surrounding quotes and brackets."""
 
+HASHES_OF_NOTHING: Final = frozenset(
+    made(id, usedforsecurity=False).hexdigest()
+    for id in (b"", b"00000000-0000-0000-0000-000000000000")
+    for made in (md5, sha1, sha256)
+)
+"""What senders send that hash every id, also none and that of a withdrawn advertising id."""
+
 LEAST_ALIKE: Final = 4
 """The length from which an id of one repeated character is a placeholder; one of 0s always is."""
 
@@ -33,6 +40,7 @@ _SPELLING: Final = dict.fromkeys([*range(0x21), *map(ord, "-{}")])
 _AROUND: Final = "'\"<>{}[]()"
 _BETWEEN: Final = "-_:. "
 _LONGEST: Final = max(map(len, NOBODY)) + 2 * len("(")
+_SHORTEST_HASH: Final = min(map(len, HASHES_OF_NOTHING))
 _MACRO: Final = re.compile(r"(\{\{.*\}\}|\$\{.*\}|%%.*%%|\[.*\]|<.*>)\Z", re.DOTALL)
 
 
@@ -102,13 +110,16 @@ def is_somebody(id: str | None) -> TypeGuard[str]:
 def is_placeholder(id: str) -> bool:
     """Return whether an id is a placeholder that senders write when they have no id.
 
-    Placeholders are white space, a word such as `null`, an unfilled macro, or a repeated character,
-    such as the zeroes of a withdrawn advertising id; each of these may be in quotes or brackets.
+    Placeholders are white space, a word such as `null`, an unfilled macro, a repeated character,
+    such as the zeroes of a withdrawn advertising id, or the hash of no id or of these zeroes; each
+    of these may be in quotes or brackets.
     """
     text = id.strip()
     own = text.strip(_BETWEEN + _AROUND)
     if not own.strip(own[:1] + _BETWEEN):
         return own[:1] in ("", "0") or len(own) >= LEAST_ALIKE
     if len(text) <= _LONGEST and text.strip(_AROUND).lower() in NOBODY:
+        return True
+    if len(own) >= _SHORTEST_HASH and own.replace("-", "").lower() in HASHES_OF_NOTHING:
         return True
     return text[0] in "{$%[<" and _MACRO.match(text) is not None
