@@ -18,8 +18,8 @@ from typing import Any
 from support import pools
 from support.oracle_categories import VENDORS, Lists, pasted, plain
 from support.oracle_durations import Timed, read_timed
-from support.oracle_spending import quantity
 from support.oracle_native import asked
+from support.oracle_spending import quantity
 from support.oracle_values import (
     MOST_BYTES,
     MOST_ENTRIES,
@@ -355,12 +355,16 @@ def recognised(device: Document, user: Document) -> tuple[str, str] | None:
     """Give the kind and id of a recognised user (contract 3, the limits' last point)."""
     identity: tuple[str, str] | None = None
     lists = (described(user.get("eids")), described(part(user, "ext").get("eids")))
-    for eid in reversed([eid for eids in lists for eid in eids]):
-        if text(eid.get("source")) and not counted(eid.get("source")):
-            continue
-        for uid in reversed(described(eid.get("uids"))):
-            if value := somebody(uid.get("id")):
-                identity = ("eid", f"{source_of(eid)} {value}")
+    for eids in reversed(lists):
+        named = [
+            f"{source_of(eid)} {value}"
+            for eid in eids
+            if not text(eid.get("source")) or counted(eid.get("source"))
+            for uid in described(eid.get("uids"))
+            if (value := somebody(uid.get("id")))
+        ]
+        if named:
+            identity = ("eid", min(named))
     if value := somebody(device.get("ifa")):
         identity = ("ifa", value.lower())
     if value := somebody(user.get("buyeruid")):

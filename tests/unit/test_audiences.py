@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from snapbid.bidding.identity import recognise
-from snapbid.bidding.request import Device, Eid, Uid, User
+from snapbid.bidding.request import Device, Eid, Uid, User, UserExt
 from snapbid.campaigns import member_file
 from snapbid.campaigns._persons import siphash
 from snapbid.campaigns.audiences import Audience, parse, rule_of
@@ -103,6 +103,15 @@ def test_eid_sources_ignore_case(source: str) -> None:
         user = User(eids=[Eid(source=spelt, uids=[Uid(id="Ab")])])
         assert recognise(Device(), user, "acme") == named
     assert KEY.member("eid", "Ab", source) != KEY.member("eid", "ab", source)
+
+
+def test_the_order_of_eids_does_not_matter() -> None:
+    ids = [("b.example", "1"), ("a.example", "null"), ("A.example", "3"), ("a.example", "2")]
+    eids = [Eid(source=source, uids=[Uid(id=id)]) for source, id in ids]
+    both = Eid(source="a.example", uids=[Uid(id="3"), Uid(id="2")])
+    for given in (eids, eids[::-1], [eids[0], both], [both, eids[0]]):
+        user = User(eids=given, ext=UserExt(eids=[Eid(source="0.example", uids=[Uid(id="0")])]))
+        assert recognise(Device(), user, "acme") == "eid a.example 2"
 
 
 def test_a_file_of_ids() -> None:

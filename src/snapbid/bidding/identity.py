@@ -1,9 +1,10 @@
 """The user behind a request, for frequency caps (contract 3).
 
-The first id present counts: `user.id`, `user.buyeruid`, `device.ifa`, then an eid. A user's name
-starts with the kind of id, so that ids of different kinds never collide; for a `user.id`, which is
-an SSP's own, the SSP's family follows. Overlong ids and placeholders count as absent: a placeholder
-would merge all users of a sender into one.
+The first id present counts: `user.id`, `user.buyeruid`, `device.ifa`, then the least eid by source
+and id, first of `user.eids`, then of `user.ext.eids`. A user's name starts with the kind of id, so
+that ids of different kinds never collide; for a `user.id`, which is an SSP's own, the SSP's family
+follows. Overlong ids and placeholders count as absent: a placeholder would merge all users of a
+sender into one.
 """
 
 from collections.abc import Iterator
@@ -50,11 +51,15 @@ def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[str
 
 
 def _eid(eids: list[Eid] | None) -> str | None:
-    for eid in (eids or [])[:MAX_ENTRIES]:
-        for uid in (eid.uids or [])[:MAX_ENTRIES]:
-            if _is_id(uid.id) and (not eid.source or _counts(eid.source)):
-                return f"eid {str(eid.source or '').lower()} {uid.id}"
-    return None
+    """Return the least name of extended ids; their order, which may vary, does not matter."""
+    names = (
+        f"eid {str(eid.source or '').lower()} {uid.id}"
+        for eid in (eids or [])[:MAX_ENTRIES]
+        if not eid.source or _counts(eid.source)
+        for uid in (eid.uids or [])[:MAX_ENTRIES]
+        if _is_id(uid.id)
+    )
+    return min(names, default=None)
 
 
 def _is_id(id: Text) -> bool:
