@@ -257,8 +257,9 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
     from snapbid.loadtest.joining import JoinError
     from snapbid.loadtest.reports import ReportError
     from snapbid.loadtest.run import execute, load_auctions
+    from snapbid.reference import rates
 
-    auctions = load_auctions(options, _bid_rates(options.ours))
+    auctions = load_auctions(options, _bid_rates() if options.ours else rates.load())
     descriptors = {auction.ssp for mix in auctions for auction in mix}
     if options.ours and not raw["no_reconcile"]:
         canonical, tokens = _access(descriptors, options.canonical, raw["tokens"])
@@ -291,16 +292,18 @@ def _join(address: str, owned: bool) -> None:
     from snapbid.loadtest.generator import Generator
     from snapbid.loadtest.options import Options, listener, refuse_misuse
     from snapbid.loadtest.run import load_auctions
+    from snapbid.reference import rates
 
     host, port = listener("--join", address)
     _refuse_others("join", "owned")
+    known = _bid_rates()
     progress = terminal.progress()
     progress.say(f"joining the run at {address}")
 
     def prepared(options: Options) -> Generator:
         progress.say(f"target: {options.target.url}")
         refuse_misuse(options, owned)
-        return Generator(options, load_auctions(options, _bid_rates(options.ours)))
+        return Generator(options, load_auctions(options, known if options.ours else rates.load()))
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -312,14 +315,12 @@ def _join(address: str, owned: bool) -> None:
         progress.close()
 
 
-def _bid_rates(ours: bool) -> "Rates":
-    """Return the rates with which the bidder converts: the bank's, and its operator's if known."""
+def _bid_rates() -> "Rates":
+    """Return the rates with which our bidder converts: the bank's, and its operator's if known."""
     from snapbid.reference import rates
     from snapbid.warehouse import rates as operator_rates
 
     bank = rates.load()
-    if not ours:
-        return bank
     try:
         return bank.overridden(console.in_warehouse(operator_rates.fetch_all))
     except console.WrongSettings:  # the bidder is not on this machine
