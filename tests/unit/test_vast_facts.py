@@ -32,10 +32,6 @@ VPAID = (
     ' apiFramework="VPAID">https://cdn.example/</MediaFile>'
 )
 OVERLAY = overlay()
-HTML_OVERLAY = OVERLAY.replace("StaticResource", "HTMLResource").replace(
-    ' creativeType="image/png"', ""
-)
-SPOKEN = f"<Linear><Duration>00:00:15</Duration><MediaFiles>{SPOT}</MediaFiles></Linear>"
 
 
 def document(adm: str, **fields: Any) -> dict[str, Any]:
@@ -76,18 +72,7 @@ def derived(creative: Creative) -> dict[str, Any]:
         (inline("2.0", VPAID), "video",
          {"protocols": (2,), "mimes": ("application/javascript",), "duration": 15, "w": 640,
           "h": 360, "delivery": (2,), "linear": True, "apis": (2,)}),
-        (inline("3.0", linear=OVERLAY), "video",
-         {"protocols": (3,), "mimes": ("image/png",), "linear": False}),
-        (inline("3.0", linear=OVERLAY.replace("image/png", " Image/GIF ")), "video",
-         {"protocols": (3,), "mimes": ("image/gif",), "linear": False}),
-        (inline("3.0", linear=OVERLAY.replace(' creativeType="image/png"', "")), "video",
-         {"protocols": (3,), "linear": False}),
-        (inline("3.0", linear=HTML_OVERLAY), "video", {"protocols": (3,), "linear": False}),
-        (inline("3.0", linear=OVERLAY + HTML_OVERLAY), "video",
-         {"protocols": (3,), "linear": False}),
-        (inline("3.0", SPOT, linear=f"{SPOKEN}</Creative><Creative>{OVERLAY}"), "audio",
-         {"protocols": (3,), "mimes": ("audio/mpeg",), "duration": 15, "bitrate": 128,
-          "delivery": (2,)}),
+        (inline("3.0", linear=OVERLAY), "video", {"protocols": (3,), "linear": False}),
         (pod("3.0", inline("3.0", SPOT), inline("3.0", SPOT, duration="00:00:30")), "audio",
          {"protocols": (3,), "mimes": ("audio/mpeg",), "duration": 45, "bitrate": 128,
           "delivery": (2,), "ads": 2}),

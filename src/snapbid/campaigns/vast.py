@@ -91,10 +91,9 @@ class Vast(msgspec.Struct, frozen=True):
 
     Facts missing from the markup, such as a wrapper's media, are None or empty. `seconds` is the
     duration of all `ads`, which is None if a wrapper allows any number; `apis` are the API
-    frameworks that the document needs; `pictures` are the types of overlays, if nothing but
-    pictures is shown. Three fields hold messages with line numbers: `untimed` says why a linear ad
-    has no readable duration, `insecure` lists elements that are loaded over HTTP, and `warnings`
-    lists deviations from VAST.
+    frameworks that the document needs. Three fields hold messages with line numbers: `untimed` says
+    why a linear ad has no readable duration, `insecure` lists elements that are loaded over HTTP,
+    and `warnings` lists deviations from VAST.
     """
 
     version: str
@@ -109,7 +108,6 @@ class Vast(msgspec.Struct, frozen=True):
     insecure: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     ads: int | None = 1
-    pictures: tuple[str, ...] = ()
 
 
 class VastError(ValueError):
@@ -183,7 +181,7 @@ class _Ad:
     """
 
     __slots__ = ("allows_many", "fault", "files", "is_in_pod", "is_wrapper", "overlays", "seconds",
-                 "shown", "skip_offset", "untimed")  # fmt: skip
+                 "skip_offset", "untimed")  # fmt: skip
 
     def __init__(self, *, is_in_pod: bool, is_wrapper: bool) -> None:
         self.is_in_pod = is_in_pod
@@ -194,7 +192,6 @@ class _Ad:
         self.seconds = 0.0
         self.files: list[MediaFile] = []
         self.overlays: list[int | None] = []  # the API framework of each
-        self.shown: list[str] = []  # the type of each overlay's resource; "" if it is no picture
         self.allows_many = False  # a wrapper of any number of ads
 
     @property
@@ -240,7 +237,6 @@ class _VastReader:
         # In wrappers, overlays and API frameworks, something else decides about skipping.
         is_decided = all(ad.linear and not needed for ad, needed in zip(played, apis, strict=True))
         kinds = dict.fromkeys(PROTOCOLS[version][ad.is_wrapper] for ad in played)
-        shown = dict.fromkeys(mime for ad in played for mime in ad.shown)
         return Vast(
             version,
             is_wrapper,
@@ -254,7 +250,6 @@ class _VastReader:
             tuple(map(str, _insecure(root))),
             self._all_warnings(version),
             None if any(ad.allows_many for ad in played) else len(played),
-            () if is_wrapper or any(ad.files for ad in played) or "" in shown else tuple(shown),
         )
 
     def _all_warnings(self, version: str) -> tuple[str, ...]:
@@ -349,10 +344,8 @@ class _VastReader:
 
     def _overlay(self, overlay: Node, ad: _Ad) -> None:
         resources = [node for name in _RESOURCES for node in overlay.all(name)]
-        filled = [resource for resource in resources if resource.text.strip()]
-        if filled:
+        if any(resource.text.strip() for resource in resources):
             ad.overlays.append(_framework(overlay, ""))
-            ad.shown += map(_picture_type, filled)
         elif not ad.is_wrapper:
             self._warn("<NonLinear> has no resource that could be shown", overlay)
 
@@ -445,12 +438,6 @@ def _has_address(wrapper: Node) -> bool:
     """Return whether a wrapper has the address of its ad, in the element of VAST 2 or of VAST 1."""
     uris = [*wrapper.all("VASTAdTagURI"), *wrapper.all("VASTAdTagURL")]
     return any(each.text.strip() for uri in uris for each in (uri, *uri.all("URL")))
-
-
-def _picture_type(resource: Node) -> str:
-    """Return a resource's type; "" if it is not stated, or the resource is no picture."""
-    is_static = resource.name == "StaticResource"
-    return resource.attributes.get("creativeType", "").strip().lower() if is_static else ""
 
 
 def _framework(node: Node, mime: str) -> int | None:

@@ -136,9 +136,7 @@ def _facts(vast: Vast) -> dict[str, Any]:
 
 
 def _types(vast: Vast) -> tuple[str, ...]:
-    types = dict.fromkeys(
-        media_type(mime) for mime in (*(file.mime for file in vast.files), *vast.pictures)
-    )
+    types = dict.fromkeys(media_type(file.mime) for file in vast.files)
     return tuple(mime for mime in types if text_rule(mime) is None)[:MAX_LIST]
 
 
