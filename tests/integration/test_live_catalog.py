@@ -505,18 +505,25 @@ async def change(dsn: str, world: oracle.World, spare: list[Any], rng: random.Ra
                 await campaigns.set_status(connection, campaign["id"], status)
 
 
-def test_explain_uses_an_up_to_date_catalog(
-    database: str, fresh_redis: str, path: Path, tmp_path: Path
-) -> None:
-    """With hidden campaigns neither counted nor told, and without a look at the other ones."""
-    home = tmp_path / "home"
-    path = home / "serve-8000" / "catalog"
-    path.parent.mkdir(parents=True)
+Home = tuple[Path, dict[str, str]]
+
+
+@pytest.fixture
+def home(database: str, fresh_redis: str, path: Path) -> Home:
+    """Where a server of a home publishes its catalog, and the settings of commands there."""
     environ = {
-        "SNAPBID_HOME": str(home),
+        "SNAPBID_HOME": str(path.parent / "home"),
         "SNAPBID_DATABASE_URL": database,
         "SNAPBID_REDIS_URL": fresh_redis,
     }
+    published = path.parent / "home" / "serve-8000" / "catalog"
+    published.parent.mkdir(parents=True)
+    return published, environ
+
+
+def test_explain_uses_an_up_to_date_catalog(database: str, home: Home) -> None:
+    """With hidden campaigns neither counted nor told, and without a look at the other ones."""
+    path, environ = home
     request = {"id": "r", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
 
     def explained() -> Any:
@@ -544,18 +551,9 @@ def test_explain_uses_an_up_to_date_catalog(
     assert changed["impressions"][0]["summary"] == "1 of 7: paused"
 
 
-def test_explain_converts_at_the_operators_rates(
-    database: str, fresh_redis: str, path: Path, tmp_path: Path
-) -> None:
+def test_explain_converts_at_the_operators_rates(database: str, home: Home) -> None:
     """Whether a server of this home has published them or not."""
-    home = tmp_path / "home"
-    path = home / "serve-8000" / "catalog"
-    path.parent.mkdir(parents=True)
-    environ = {
-        "SNAPBID_HOME": str(home),
-        "SNAPBID_DATABASE_URL": database,
-        "SNAPBID_REDIS_URL": fresh_redis,
-    }
+    path, environ = home
     imp = {"id": "1", "banner": {"w": 300, "h": 250}, "bidfloor": 20_000, "bidfloorcur": "VND"}
 
     def floor() -> Any:

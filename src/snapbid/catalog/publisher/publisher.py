@@ -14,7 +14,6 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, perf_counter, time
 from typing import Final
@@ -22,6 +21,7 @@ from typing import Final
 import asyncpg
 from msgspec import structs
 
+from snapbid.base.days import utc_day
 from snapbid.base.tasks import LoopThread
 from snapbid.catalog import catalog
 from snapbid.catalog.catalog import Base, Catalog, CatalogError, EventConfig, Head, Stamp, stamp_of
@@ -93,7 +93,7 @@ class CatalogPublisher:
         )
 
     def _warn_of_old_rates(self) -> None:
-        if (datetime.now(UTC).date() - self._bank.date).days > OLDEST_RATES_DAYS:
+        if (utc_day(time()) - self._bank.date).days > OLDEST_RATES_DAYS:
             logger.warning(
                 "exchange rates are as of %(date)s: bids, floors and events are converted with"
                 " them; install a newer release, or import rates (snapbid rates import)",
