@@ -3,6 +3,7 @@
 import pytest
 
 from snapbid.base.addresses import Arrangement, database, parse, redis_cli
+from snapbid.base.reasons import address as address_of
 from snapbid.base.settings import SettingsError, load
 
 
@@ -55,12 +56,30 @@ def test_a_cluster(url: str, nodes: object, first: str) -> None:
         ("unix:///s/1", "database 0"),
         ("unix:///s?db=2", "database 2"),
         ("redis+cluster://a,b", ""),
+        ("redis+cluster://a:1,[::1]:7", ""),
         ("redis+sentinel://a,b/main", "main database 0"),
         ("redis+sentinel://a,b/1?db=3", "1 database 3"),
     ],
 )
 def test_databases(url: str, name: str) -> None:
     assert database(url) == name
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("redis://h", "h"),
+        ("redis://:p@h:1/3", "h:1"),
+        ("unix://:p@/run/a%20b?db=2", "/run/a b"),
+        ("rediss+cluster://u:p@a:1,[::1]:7?ssl_ca_certs=/ca.pem", "a:1,[::1]:7"),
+        ("redis+sentinel://[::1],b/main", "[::1],b"),
+        ("postgresql://u:p@h,[::1]:2/d", "h,[::1]:2"),
+        ("postgresql:///d?host=/run/pg&port=1", "/run/pg"),
+        ("postgresql:///d", "localhost"),
+    ],
+)
+def test_names_in_messages(url: str, name: str) -> None:
+    assert address_of(url) == name
 
 
 def test_sentinels() -> None:

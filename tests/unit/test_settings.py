@@ -365,7 +365,7 @@ def test_database_urls(url: str) -> None:
         ("postgresql://u:hunter2@h:65536/d", "ports from 1 to 65535"),
         ("postgresql://u:hunter2@h:99999999/d", "ports from 1 to 65535"),
         ("postgresql://u:hunter2@h:0/d", "ports from 1 to 65535"),
-        ("postgresql://u:hunter2@h:1,[::1]:70000/d", "ports from 1 to 65535"),
+        ("postgresql://u:hunter2@[::1]:70000,h:1/d", "ports from 1 to 65535"),
         ("postgresql://u:70000/hunter2@h/d", "ports from 1 to 65535"),
         ("postgresql://u:hunter2@h:-1/d", "like postgresql://"),
         ("postgresql://u:hunter2@h:/d", "like postgresql://"),

@@ -75,11 +75,12 @@ def database(url: str) -> str:
 
     Behind sentinels, their name for the primary comes first. Raises ValueError as `parse` does.
     """
-    address, parts = parse(url), urlsplit(url)
+    address = parse(url)
     if address.arrangement is Arrangement.CLUSTER:
         return ""
-    number = parts.path.strip("/") if parts.scheme in ("redis", "rediss") else ""
-    number = dict(parse_qsl(parts.query)).get("db", number)
+    scheme, _, path, query = split(url)
+    number = path.strip("/") if scheme in ("redis", "rediss") else ""
+    number = dict(parse_qsl(query)).get("db", number)
     return f"{address.service} database {int(number or 0)}".strip()
 
 
@@ -111,20 +112,22 @@ def parse(url: str) -> RedisAddress:
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise ValueError("must be a URL such as redis://HOST:PORT")
+    if "#" in rest:  # an unencoded password may have it
+        raise ValueError(f"must have no #, and {_ENCODED}")
     kind = _SCHEME.fullmatch(scheme)
     if kind is not None:
-        return _parse_several(url, kind[1], kind[2], rest)
+        return _parse_several(url, kind[1], kind[2])
     if scheme not in ("redis", "rediss", "unix"):
         raise ValueError(
             "must start with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
             f" (found the scheme {scheme!r})"
         )
-    _check_one(url, scheme, rest)
+    _check_one(url)
     return RedisAddress(Arrangement.ONE, url)
 
 
-def _check_one(url: str, scheme: str, rest: str) -> None:
-    authority, path, query = _split(rest)
+def _check_one(url: str) -> None:
+    scheme, authority, path, query = split(url)
     host = authority.rpartition("@")[2]
     if scheme == "unix":
         if host or not path.strip("/"):
@@ -138,13 +141,16 @@ def _check_one(url: str, scheme: str, rest: str) -> None:
     _options(query, "redis", scheme)
 
 
-def _split(rest: str) -> tuple[str, str, str]:
-    """Split what follows :// into authority, path and query. Raises ValueError at a fragment."""
-    if "#" in rest:  # an unencoded password may have it
-        raise ValueError(f"must have no #, and {_ENCODED}")
+def split(url: str) -> tuple[str, str, str, str]:
+    """Split a URL without a fragment into scheme, authority, path and query.
+
+    Unlike urlsplit, which from Python 3.14 on refuses an IPv6 address after another host, it takes
+    any list of hosts.
+    """
+    scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
-    return authority, slash + path, query
+    return scheme, authority, slash + path, query
 
 
 def _check_host(url: str, hosts: str) -> None:
@@ -161,10 +167,10 @@ def _check_host(url: str, hosts: str) -> None:
         raise ValueError(f"must have a port from 1 to 65535 (found {hosts!r})")
 
 
-def _parse_several(url: str, scheme: str, kind: str, rest: str) -> RedisAddress:
-    if "://" in rest:
+def _parse_several(url: str, scheme: str, kind: str) -> RedisAddress:
+    if url.count("://") > 1:
         raise ValueError(f"must name nodes as HOST:PORT after redis+{kind}:// (found a second ://)")
-    authority, path, query = _split(rest)
+    _, authority, path, query = split(url)
     name = path.removeprefix("/")
     user, at, hosts = authority.rpartition("@")
     if "," in user:

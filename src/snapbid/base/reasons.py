@@ -3,7 +3,9 @@
 import os
 import re
 from typing import Final
-from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, unquote
+
+from snapbid.base import addresses
 
 # What a closed ledger has in place of some keys has the wrong type (ledger/admin/closing.py).
 CLOSED: Final = "CLOSED the ledger is being moved or has moved: see snapbid status"
@@ -43,7 +45,7 @@ def unreadable_file(error: BaseException, url: str) -> str | None:
     found = _NO_FILE.search(str(error))
     if found is None:
         return None
-    for name, path in parse_qsl(urlsplit(url).query):
+    for name, path in parse_qsl(addresses.split(url)[3]):
         if name in _FILES and not os.access(path, os.R_OK):
             return f"the file {path} ({name}) does not exist or cannot be read"
     if found[1] != "2":
@@ -71,8 +73,8 @@ def is_closed(error: BaseException) -> bool:
 
 def address(url: str) -> str:
     """Return the host and port, or the socket, of a URL."""
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return unquote(parts.path)
-    host = unquote(parts.netloc.rpartition("@")[2])
-    return host or parse_qs(parts.query).get("host", ["localhost"])[0]
+    scheme, authority, path, query = addresses.split(url)
+    if scheme == "unix":
+        return unquote(path)
+    host = unquote(authority.rpartition("@")[2])
+    return host or parse_qs(query).get("host", ["localhost"])[0]
