@@ -1,11 +1,11 @@
 """Parse SNAPBID_REDIS_URL, which takes these forms (contract 10):
 
-    redis://HOST:PORT             one Redis; rediss:// with TLS, unix:// by its socket
+    redis://HOST:PORT             a single Redis server; rediss:// with TLS, unix:// by its socket
     redis+cluster://HOST:PORT,…   a cluster, found through any of these nodes
     redis+sentinel://HOST:PORT,…/NAME
-                                  the primary that these sentinels know by that name
+                                  the primary that these sentinels monitor under that name
 
-`rediss+cluster://` and `rediss+sentinel://` are the same with TLS. `USER:PASSWORD@` is given once,
+`rediss+cluster://` and `rediss+sentinel://` are the same with TLS. `USER:PASSWORD@` appears once,
 before the first host, and options such as `?ssl_ca_certs=FILE` at the end; both apply to every
 node. Sentinels have their own `sentinel_username` and `sentinel_password`.
 """
@@ -51,7 +51,7 @@ class Arrangement(Enum):
 
 
 def redis_cli(url: str) -> str:
-    """Return a `redis-cli` command that connects to a URL's Redis; it asks for any password."""
+    """Return a `redis-cli` command for a URL's server; it prompts if the URL has a password."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme == "unix":
@@ -71,9 +71,9 @@ def redis_cli(url: str) -> str:
 
 
 def database(url: str) -> str:
-    """Name a URL's database, as in `database 1`; "" in a cluster, which has no databases.
+    """Describe a URL's database, as in `database 1`; "" for a cluster, which has no databases.
 
-    Behind sentinels, their name for the primary comes first. Raises ValueError as `parse` does.
+    For sentinels, the name of the primary comes first. Raises ValueError as `parse` does.
     """
     address = parse(url)
     if address.arrangement is Arrangement.CLUSTER:
@@ -101,7 +101,7 @@ class RedisAddress(NamedTuple):
     query: str = ""
 
     def node_url(self, node: Node) -> str:
-        """Return the URL of a cluster node, or of a primary known to sentinels."""
+        """Return the URL of a cluster node, or of a primary that sentinels have named."""
         host, port = node
         host = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{self.user}{host}:{port}{self.query}"

@@ -63,9 +63,9 @@ def exit_with_parent() -> None:
 
 
 def begin_child() -> None:
-    """Set up a module run by `ChildProcess`: its log, its priority, and signals, which it ignores.
+    """Set up a module run by `ChildProcess`: log to stderr, lower the priority, ignore signals.
 
-    The program stops it by closing its standard input.
+    The parent stops the module by closing its standard input.
     """
     log_to_stderr()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -4,5 +4,5 @@ from datetime import UTC, date, datetime
 
 
 def utc_day(epoch_s: float) -> date:
-    """Return the day of a time."""
+    """Return the UTC day of a time (epoch s)."""
     return datetime.fromtimestamp(epoch_s, UTC).date()

@@ -154,5 +154,5 @@ def where(error: BaseException) -> str:
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether there is no space, or the user's quota is used up."""
+    """Return whether the disk is full or the user's quota is used up."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)

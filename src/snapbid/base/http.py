@@ -68,7 +68,7 @@ def ticks(timeout_s: float) -> tuple[float, int]:
 
 
 class BodyDeadline:
-    """Ends requests whose bodies do not arrive within `ticks` ticks.
+    """A deadline that ends requests whose bodies do not arrive within `ticks` ticks.
 
     Requests are grouped by the tick in which they began, so no request needs a timer or the
     clock. All requests of a worker share one `BodyDeadline`.
@@ -80,7 +80,7 @@ class BodyDeadline:
         self._earlier: deque[AwaitedMessages] = deque()
 
     async def keep(self, timeout_s: float) -> None:
-        """Tick until cancelled; each body has at least `timeout_s` to arrive."""
+        """Tick until cancelled, allowing each body at least `timeout_s` to arrive."""
         every_s, self.ticks = ticks(timeout_s)
         while True:
             await beat(every_s)
@@ -100,7 +100,7 @@ class BodyDeadline:
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """A complete answer: its two ASGI messages, which are shared if constant."""
+    """A complete answer, as its two ASGI messages; constant messages are shared."""
 
     start: Message
     end: Message
@@ -383,18 +383,18 @@ def accepted_encoding(header: bytes) -> str | None:
 
 @lru_cache(256)
 def accepts_gzip(header: bytes) -> bool:
-    """Whether an `Accept-Encoding` accepts gzip."""
+    """Return whether an `Accept-Encoding` accepts gzip."""
     return GZIP in _weights(header)
 
 
 def not_modified(headers: tuple[tuple[bytes, bytes], ...]) -> Answer:
-    """Build the answer to a client that has the current representation."""
+    """Build the 304 answer for a client that already has the current representation."""
     start = {"type": "http.response.start", "status": 304, "headers": [*headers]}
     return Answer(start, NO_BODY)
 
 
 def has_current(headers: HeaderList, tag: bytes) -> bool:
-    """Whether a client has the representation of this ETag (`If-None-Match`; RFC 9110, 13.1.2)."""
+    """Return whether `If-None-Match` lists this ETag, or is `*` (RFC 9110, 13.1.2)."""
     given = b",".join(value for name, value in headers if name == b"if-none-match")
     return not {tag, b"*"}.isdisjoint(
         each.strip().removeprefix(b"W/") for each in given.split(b",")

@@ -19,7 +19,7 @@ GRANIAN: Final = {"handlers": {}, "loggers": {"_granian": {"propagate": True}}}
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object: the common fields, then the fields of the message."""
+    """A formatter of records as JSON objects: the common fields, then the message's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record.args if isinstance(record.args, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Writes files so that they are complete, and survive a crash."""
+"""Atomic and durable writes of files."""
 
 import os
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from pathlib import Path
 def replaced(path: Path) -> Iterator[Path]:
     """Yield a path to write to, which is renamed to `path` at the end, or removed on an error.
 
-    What is no regular file, such as /dev/stdout, is written in place. Raises OSError, naming
-    `path`.
+    A path that is not a regular file, such as /dev/stdout, is written in place. Raises OSError,
+    naming `path`.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, parse_qsl, unquote
 
 from snapbid.base import addresses
 
-# What a closed ledger has in place of some keys has the wrong type (ledger/admin/closing.py).
+# A closed ledger has values of the wrong type in some of its keys (ledger/admin/closing.py).
 CLOSED: Final = "CLOSED the ledger is being moved or has moved: see snapbid status"
 
 _SIGNS: Final = (
@@ -41,7 +41,7 @@ def reason(error: BaseException, url: str) -> str:
 
 
 def unreadable_file(error: BaseException, url: str) -> str | None:
-    """Name the file or the socket of `url` that an error is about; None if it is about neither."""
+    """Describe a problem with a file or socket that `url` names; None for any other error."""
     found = _NO_FILE.search(str(error))
     if found is None:
         return None
@@ -56,9 +56,9 @@ def unreadable_file(error: BaseException, url: str) -> str | None:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's text; without one, "no answer" for a timeout, else the error's type.
+    """Return an error's text, or CLOSED if the error shows that the ledger is closed.
 
-    CLOSED if the ledger is closed.
+    If there is no text, return "no answer" for a timeout, else the name of the error's type.
     """
     if is_closed(error):
         return CLOSED
@@ -67,7 +67,7 @@ def text_of(error: BaseException) -> str:
 
 
 def is_closed(error: BaseException) -> bool:
-    """Whether this is how Redis answers for a closed ledger."""
+    """Return whether an error from Redis shows that the ledger is closed."""
     return "WRONGTYPE" in str(error)
 
 

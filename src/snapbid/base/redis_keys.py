@@ -33,8 +33,8 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:spools:left         processes that were signed off recently
     {sbN}:mark                written before WAIT (replicas.py)
     {sbN}:unreplicated        set while writes are acknowledged without the required replica
-    {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e keep what
-                              was in r and e
+    {sbN}:closed              why workers are refused (closing.py); {sbN}:closed:r and :e keep the
+                              former values of r and e
     {sbN}:segment             the current run of Redis, and the progress of the drain (below)
     {sbN}:segments            segments that may have counters -> when each began (epoch s)
     {sbN}:left                ended segments -> number of the last batch that the drain had read

@@ -63,7 +63,7 @@ def forbids(risk: Risk, *, allow_volatile: bool) -> bool:
 
 
 class RiskLog:
-    """Logs each risk when it appears, and when it is resolved."""
+    """A log of each risk, when it appears and when it is resolved."""
 
     def __init__(self) -> None:
         self._known: dict[StoreName, dict[str, Risk]] = {}

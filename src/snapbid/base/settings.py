@@ -193,7 +193,8 @@ def require_serving(settings: Settings) -> ServingSettings:
 
 
 _PORT = rules.integer(1, 65_535)
-# Without them, anybody could sign, or notices would go nowhere; a template has them empty.
+# An empty secret would let anybody in, and notices for an empty base URL would be lost. A template
+# that was not filled in has them empty.
 _NEVER_EMPTY = ("jwt_secret", "ops_token", "base_url")
 
 _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {

@@ -1,4 +1,4 @@
-"""Numbers and times in the words of messages and pages."""
+"""Numbers and times, formatted for messages and pages."""
 
 from datetime import UTC, datetime
 
