@@ -404,7 +404,7 @@ cdef class SnapshotCore:
     cdef readonly object lookups
     cdef readonly Index index
     cdef readonly RefusedRanks refused
-    cdef dict _refused_of  # RefusedRanks by SSP, of those that were refused more than all others
+    cdef dict _refused_of  # RefusedRanks by SSP, of SSPs with more refusals than `refused`
     cdef Reader _reader  # of the lookups
     cdef dict _canonical
     cdef dict _of_base, _of_overlay  # templates by `template_key`

@@ -50,9 +50,9 @@ class RequestCounts:
     def tests(self) -> int: ...
     @property
     def country(self) -> int:
-        """The number of requests whose country is known.
+        """The number of requests with a known country.
 
-        `strange_country`: the number of requests whose country is given but not known.
+        `strange_country` is the number of requests with a country that is not a known one.
         """
     @property
     def strange_country(self) -> int: ...
@@ -105,7 +105,7 @@ class AdmissionControl:
     the limit divided by the number of SSPs with requests in flight.
 
     A request stops counting after one or two intervals if its client is slow to send the body, so
-    half-sent requests keep no other client out.
+    half-sent requests do not keep other clients out.
 
     The server does not report when a request arrived, so its queueing time is estimated: the body
     passes through the same server queues as the head did, and takes as long. The shortest wait in
@@ -192,10 +192,10 @@ class SnapshotCore:
         """The campaigns that may not bid for any SSP, because the ledger refused them."""
 
     def refused_for(self, ssp: str) -> RefusedRanks:
-        """Return the campaigns that may not bid for an SSP: those of `refused`, and its own."""
+        """Return the campaigns that may not bid for an SSP, including all of `refused`."""
 
     def refuse(self, rank: int, ssp: str | None) -> None:
-        """Keep a campaign from bidding for an SSP or, if it is None, for any."""
+        """Keep a campaign from bidding for `ssp` or, if it is None, for all SSPs."""
 
     def reactivate(self, rank: int) -> None:
         """Let a campaign bid again."""
@@ -228,7 +228,7 @@ class Choice:
     @property
     def quantity(self) -> float: ...
     def replaced_by(self, rank: int, creative: int, deal: int) -> Choice:
-        """Return a choice of another campaign (`rank`) for the same impression."""
+        """Return the choice that puts another campaign (`rank`) on the same impression."""
 
 @final
 class Decision:
@@ -277,7 +277,7 @@ class NoBid:
 
 @final
 class Proposal:
-    """An answer before it is written: its bids, and the choices and decision behind them.
+    """A response not yet written: its bids, and the choices and the decision behind them.
 
     `limited`: whether any campaign has a budget or caps; `undecided`: the number of impressions not
     decided in time; `processor_s`: the processor time allowed.
@@ -324,7 +324,7 @@ def propose(
 
 @final
 class BidEndpoint:
-    """The bid endpoint of one SSP: answers from its current snapshot, and counts outcomes."""
+    """The bid endpoint of one SSP, which answers from its current snapshot and counts outcomes."""
 
     def __init__(
         self,

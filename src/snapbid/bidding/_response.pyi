@@ -79,7 +79,7 @@ class ClickStamp:
 
 @final
 class ClickSigner:
-    """Makes the stamps for a worker's click ids.
+    """A maker of stamps for a worker's click ids.
 
     `number` and `keys` come from a `ClickKey`; `persons` is the key of `PersonKey`.
     """
@@ -94,14 +94,14 @@ class ClickSigner:
 
 @final
 class BidIds:
-    """Generates a process' response ids: `process`, a dash, and a hexadecimal number."""
+    """A generator of response ids: `process`, a dash, and a hexadecimal number."""
 
     def __new__(cls, process: bytes) -> Self: ...
     def next(self) -> bytes: ...
 
 @final
 class ResponseWriter:
-    """Writes bid responses (OpenRTB 2.6, 4.2) from templates into one buffer.
+    """A writer of bid responses (OpenRTB 2.6, 4.2), made from templates in one buffer.
 
     After the pieces of a bid come its notification URLs, then `end`. `urls`: the start of each URL,
     and its path with the beginning of the query. All bids together take at most `most` bytes,

@@ -20,7 +20,7 @@ _MAX_FIBONACCI_BITS: Final = 24  # 75,024 has 24 digits; no id comes near it
 
 
 class MalformedError(ValueError):
-    """A text that does not follow its format, or ends too early."""
+    """An error for text that does not follow its format, or ends too early."""
 
 
 class Bits:

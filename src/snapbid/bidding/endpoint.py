@@ -26,7 +26,7 @@ STEP_S: Final = (
 
 
 class BidTimings:
-    """A worker's histograms of the time that bid requests take (s) once a worker takes them up.
+    """A worker's histograms of the time spent on bid requests (s), not counting time in queues.
 
     `whole` covers every admitted request that ends with a bid or a 204; `steps` (decoding,
     matching, committing) cover one request in 16, so that measuring costs next to nothing.
@@ -41,7 +41,7 @@ class BidTimings:
 
 
 class LogsBids(Protocol):
-    """The auction log, as the bid endpoints use it; see `auctionlog.log.AuctionLog`."""
+    """The part of the auction log that bid endpoints use; see `auctionlog.log.AuctionLog`."""
 
     def begin(self, count: int) -> int: ...
 

@@ -146,7 +146,7 @@ def _section_ids(header: str, count: int) -> list[int]:
 
 
 def _is_gpc_set(subsection: str) -> bool:
-    """Return whether a subsection of any section sets Global Privacy Control."""
+    """Return whether a section's subsection sets Global Privacy Control."""
     try:
         bits = Bits(subsection)
         bits.skip(2)

@@ -1,10 +1,10 @@
 """The user behind a request, for frequency caps (contract 3).
 
-The first id present counts: `user.id`, `user.buyeruid`, `device.ifa`, then the least eid by source
-and id, first of `user.eids`, then of `user.ext.eids`. A user's name starts with the kind of id, so
-that ids of different kinds never collide; for a `user.id`, which is an SSP's own, the SSP's family
-follows. Overlong ids and placeholders count as absent: a placeholder would merge all users of a
-sender into one.
+A user is named by the first of these ids that is present: `user.id`, `user.buyeruid`, `device.ifa`,
+an eid of `user.eids`, an eid of `user.ext.eids`. Of several eids, the one that sorts first by
+source and id is used. The name starts with the kind of id, so that ids of different kinds never
+collide. A `user.id` belongs to the SSP, so its name includes the SSP's family. Overlong ids and
+placeholders count as absent: a placeholder would merge all users of a sender into one.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from snapbid.campaigns.persons import folded, is_placeholder
 
 
 def recognise(device: Device, user: User, family: str) -> str | None:
-    """Return the name of a user of an SSP's family; None without an id, or if tracking is limited.
+    """Return the user's name for frequency caps; None without an id, or if tracking is limited.
 
-    `campaigns.suppression.cap_names` returns the same names.
+    `family`: the SSP's. `campaigns.suppression.cap_names` returns the same names.
     """
     if device.lmt == 1 or device.dnt == 1:
         return None
@@ -51,7 +51,7 @@ def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[str
 
 
 def _eid(eids: list[Eid] | None) -> str | None:
-    """Return the least name of extended ids; their order, which may vary, does not matter."""
+    """Return the name that sorts first among extended ids, whatever order they are sent in."""
     names = (
         f"eid {str(eid.source or '').lower()} {uid.id}"
         for eid in (eids or [])[:MAX_ENTRIES]

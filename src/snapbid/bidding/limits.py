@@ -19,7 +19,7 @@ from snapbid.bidding.request import Imp
 from snapbid.bidding.response import MAX_ANSWER, Bid, ResponseWriter
 from snapbid.ledger.bids.records import BidVerdict, LedgerBid
 
-if TYPE_CHECKING:  # what the bid path passes: it imports this module
+if TYPE_CHECKING:  # types of the bid path, which imports this module
     from snapbid.bidding._bid_path import Choice, Proposal
     from snapbid.bidding.snapshot import CatalogSnapshot
     from snapbid.catalog.catalog import Query
@@ -36,7 +36,7 @@ _NOT_OF_BUDGETS: Final = (
 
 
 class RemembersBids(Protocol):
-    """A ledger that remembers bids within limits; see `ledger.bids.ledger.Ledger`."""
+    """The part of the ledger that remembers bids; see `ledger.bids.ledger.Ledger`."""
 
     def remember(
         self,
@@ -88,9 +88,9 @@ async def replace_refused(
 ) -> list[Bid] | Reason:
     """Replace refused bids; return the accepted ones in impression order, or the reason for no bid.
 
-    `ssp`, `auction`: the ledger's number of the SSP `ssp_id`, and its name of the auction;
-    `verdicts`: the ledger's verdicts on the proposal. The request takes at most `ATTEMPTS` round
-    trips, the first of which is over. Replacing stops earlier if the time left (`left_s`) or the
+    `ssp`, `auction`: the ledger's number for the SSP `ssp_id`, and its id for the auction;
+    `verdicts`: the ledger's verdicts on the proposal. A request takes at most `ATTEMPTS` round
+    trips, including the one already made. Replacing stops earlier if the time (`left_s`) or the
     processor time for replacements is used up. Replacements too long for the answer are dropped.
     With `test`, the ledger only gives its verdicts on replacements, and remembers none.
     """

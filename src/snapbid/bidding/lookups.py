@@ -74,7 +74,7 @@ class CountryOfAddress(Protocol):
 
 
 class Memo(dict[str, T]):
-    """A cache of a function's results by text. Long texts are not kept; a full cache is cleared."""
+    """A cache of a function's results by text, cleared when full; long texts are not cached."""
 
     def __init__(self, function: Callable[[str], T], max_entries: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ MEMOS: Final = (
     Memo(agents.parse, 16_384),
     Memo(gpp.usp_opts_out, 4_096),
 )
-# And these tables, by language and by category.
+# It also reads these tables itself, by language and by category.
 TABLES: Final = (languages.CURRENT_CODES, taxonomies.listed(), taxonomies.first_flags())
 _HOSTS: Final = Memo(host, 65_536)
 _HOSTS_IN: Final = Memo(hosts_in, 4_096)
@@ -118,8 +118,8 @@ class Lookups:
 
     `gvl_id`: the bidder's id in the Global Vendor List; `currency`: the bids' currency, which must
     have an exchange rate; `max_quantity`: the most impressions that one may stand for; `members`:
-    the members of audiences; `click_key` signs click ids. Reading a request changes nothing but
-    caches, so a request may be read more than once.
+    the members of audiences; `click_key` signs click ids. Lookups change nothing but caches, so a
+    request may be read more than once.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Lookups:
         return _HOSTS[url]
 
     def hosts_in(self, text: str) -> tuple[str, ...]:
-        """Return the hosts in a text that is none; see `campaigns.domains.hosts_in`."""
+        """Return the hosts in a text that is not itself one; see `campaigns.domains.hosts_in`."""
         return _HOSTS_IN[text]
 
     def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:
@@ -277,10 +277,10 @@ class Lookups:
 
 
 def dsa_of(request: BidRequest) -> Dsa | None:
-    """Return what the Digital Services Act requires, in OpenRTB 2.6's field or in 2.5's `ext`.
+    """Return the request's DSA signals, from OpenRTB 2.6's field or 2.5's `ext`; None without.
 
-    The stricter requirement counts, with the `pubrender` beside it, else the other's. None if the
-    request has neither.
+    If it has both, the stricter `dsarequired` counts. `pubrender` comes from the stricter, or from
+    the other if the stricter has none.
     """
     regs = request.regs
     places = [] if regs is None else [regs.dsa, regs.ext.dsa if regs.ext is not None else None]
@@ -296,7 +296,7 @@ def _requirement(dsa: Dsa) -> int:
 
 
 def signals(request: BidRequest) -> privacy.PrivacySignals:
-    """Collect the privacy signals from OpenRTB 2.6's fields and from 2.5's `ext`; both count."""
+    """Collect the privacy signals from OpenRTB 2.6's fields and from 2.5's `ext`."""
     regs, user = request.regs, request.user
     sources: list[Regs | RegsExt] = []
     if regs is not None:

@@ -90,10 +90,10 @@ class NativeMarkup(Struct, frozen=True):
 class NativeRequest(Struct, frozen=True):
     """A native request that can be answered; each asset is of one kind.
 
-    `number` identifies a cached request; 0 if it is not cached. `version` is 1.0, 1.1 or 1.2;
-    `plcmttype`: the placement that it states; that of the impression's `native` counts, too;
-    `trackers`: the pairs of event and method that it accepts; `required_kinds`: the kinds of its
-    required assets, as a mask (`campaigns.native`).
+    `number` identifies a cached request; 0 if it is not cached. `version` is 1.0, 1.1 or 1.2.
+    `plcmttype`: the placement type in the request; the impression's `native` may state another,
+    which counts as well. `trackers`: the accepted pairs of event and method. `required_kinds`: the
+    kinds of the required assets, as a mask (`campaigns.native`).
     """
 
     number: int
@@ -147,14 +147,14 @@ _KINDS: Final = ("title", "img", "video", "data")
 
 
 def request_of(native: Native) -> Any:
-    """Return the request of a native impression; the object itself may hold its members."""
+    """Return the request of a native impression, even if its members are in `native` itself."""
     if native.request or native.assets is None:
         return native.request
     return {name: getattr(native, name) for name in ("assets", "eventtrackers", "privacy")}
 
 
 def fault_of(request: Any) -> str:
-    """Return why a request cannot be read: the path below `request` and the rule (`.ver: …`)."""
+    """Return why a request cannot be answered: the path below `request`, and the broken rule."""
     if isinstance(request, dict):
         request = msgspec.json.encode(request).decode()
     markup = _decode(request) if isinstance(request, str) else None
@@ -204,7 +204,7 @@ def _decode(text: str) -> NativeMarkup | None:
 
 
 def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
-    """Return the fault of the assets, in the form of `fault_of`; None if they can be answered."""
+    """Return why assets cannot be answered, in the form of `fault_of`; None if they can."""
     if not assets:
         return ".assets: is missing or empty"
     if len(assets) > MAX_ASSETS:
@@ -221,9 +221,9 @@ def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
 
 
 def _of_one_kind(asset: AssetAsked) -> AssetAsked:
-    """Reduce an asset to the kind that it asks for: the first that states anything, else the first.
+    """Reduce an asset to one kind: the first kind that is not empty, else the first one present.
 
-    Some senders write all four, and leave three of them empty.
+    Some senders write all four kinds, and leave three of them empty.
     """
     kinds = {name: kind for name in _KINDS if (kind := getattr(asset, name)) is not None}
     if len(kinds) < 2:

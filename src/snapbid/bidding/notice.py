@@ -5,7 +5,7 @@
     GET /rtb/loss?id=AUCTION&impId=IMPRESSION&nbr=REASON
 
 The answer is the same transparent pixel whether the notice counts, is a repeat, or names an unknown
-auction, so SSPs do not fire again, and learn nothing about other SSPs' auctions.
+auction, so SSPs do not retry, and learn nothing about other SSPs' auctions.
 
 URLs get altered in transit: HTML layers write `&amp;impId`, and clients encode twice. If parameters
 are missing, HTML escapes are undone; if the auction is unknown, the ids are decoded once more. An
@@ -43,7 +43,7 @@ PIXEL: Final = answer(200, PIXEL_GIF, b"image/gif", ((b"cache-control", b"no-sto
 
 
 class SettlesNotices(Protocol):
-    """The ledger, as the notice endpoints use it; see `Ledger.settle`."""
+    """The part of the ledger that notice endpoints use; see `Ledger.settle`."""
 
     async def settle(
         self,
@@ -57,7 +57,7 @@ class SettlesNotices(Protocol):
 
 
 class NotesRejections(Protocol):
-    """Receives settled loss notices; see `rejections.Rejections.note`."""
+    """A receiver of settled loss notices; see `rejections.Rejections.note`."""
 
     def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None: ...
 

@@ -4,8 +4,8 @@ Impressions with the same `podid` belong to one ad break, whether its slots are 
 open (dynamic), or both (hybrid). Video and audio pods have separate ids: the same id in both means
 two pods. `poddedupe` is ignored, since it states what the exchange itself removes.
 
-Of impressions in pods, those with guaranteed deals are decided first: a deal's advertiser would
-otherwise lose it to an open bid of its own on an earlier impression.
+Of impressions in pods, those with guaranteed deals are decided first. Otherwise an advertiser might
+be assigned an earlier impression of the pod by an open bid, and then could not take its own deal.
 """
 
 from collections.abc import Iterable, Sequence

@@ -7,8 +7,9 @@ User data may not be used if any of these holds:
   `gpp_sid` lists that section or not.
 - `us_privacy` opts out of sale, or is not a valid US Privacy v1 string.
 - GDPR applies (`gdpr` is 1, or `gpp_sid` lists section 2), and the request has no TC string, or one
-  that does not grant the use (`tcf`). TC strings are `consent` and section 2 of `gpp`.
-- `gpp_sid` lists section 5 (Canada), and `gpp` has none, or one that does not grant the use.
+  that does not permit the use (`tcf`). TC strings are `consent` and section 2 of `gpp`.
+- `gpp_sid` lists section 5 (Canada), and `gpp` lacks that section or has one that does not permit
+  the use.
 - `gpp_sid` lists a US section (6 to 27) that opts out (`gpp`), is missing or cannot be read.
 - `gpp_sid` lists an unknown section.
 

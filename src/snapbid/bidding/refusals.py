@@ -221,14 +221,14 @@ def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
 
 
 def any_assets(native: Native | None) -> dict[str, Any]:
-    """Return a native request that accepts any assets, at the placement that this one's states."""
+    """Return a native request that accepts any assets, with the placement type of `native`'s."""
     asked = None if native is None else NATIVE_REQUESTS.of(native)
     return {"assets": _ANY_ASSETS, "plcmttype": None if asked is None else asked.plcmttype}
 
 
 def with_limits(imp: Imp, kept: Container[str]) -> Imp:
     """Return a copy of an impression that keeps only these CREATIVE_LIMITS."""
-    # Where absence is a limit, too.
+    # In these fields, absence would be a limit, too.
     unlimited = {"api": list(range(32)), "request": any_assets(imp.native)}
     dropped = {
         field: unlimited.get(field)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class RejectsCreatives(Protocol):
-    """The ledger, as `Rejections` uses it; see `Ledger.reject`."""
+    """The part of the ledger that `Rejections` uses; see `Ledger.reject`."""
 
     async def reject(
         self, auction_id: bytes, imp_id: bytes, reason: int, excluded: Sequence[int]

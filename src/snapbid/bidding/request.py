@@ -105,8 +105,8 @@ class Audio(Struct, gc=False):
 class Native(Struct, gc=False):
     """The native ads that an impression accepts (OpenRTB 2.6, 3.2.9).
 
-    `request` is JSON text, or an object as some exchanges send it; others put its members here. See
-    `native_request`.
+    `request` is JSON text, though some exchanges send an object, and others put the members of that
+    object here. See `native_request`.
     """
 
     request: Any = None
@@ -140,7 +140,7 @@ class Pmp(Struct, gc=False):
 
 
 class Qty(Struct, gc=False):
-    """How many impressions one impression stands for (OpenRTB 2.6, 3.2.31)."""
+    """The number of impressions that one impression stands for (OpenRTB 2.6, 3.2.31)."""
 
     multiplier: float | None = None
 
@@ -304,7 +304,7 @@ class User(Struct, gc=False):
 
 
 class Dsa(Struct, gc=False):
-    """Transparency that the Digital Services Act requires (IAB DSA Transparency, "Bid request")."""
+    """Requirements of the Digital Services Act (IAB DSA Transparency, "Bid request")."""
 
     dsarequired: Enumeration = None
     pubrender: Enumeration = None

@@ -22,7 +22,7 @@ _LENGTH: Final = Struct("<I")
 
 
 class NoticeSigner:
-    """Signs and verifies notices; processes with the same secret make the same tokens."""
+    """A signer and verifier of notices; processes with the same secret make the same tokens."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"notices", "sha256")

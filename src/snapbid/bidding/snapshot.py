@@ -24,14 +24,14 @@ CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 
 
 class Refused(NamedTuple):
-    """The lowest cost that a shard refused, and the SSP for which; None if there were several."""
+    """The lowest cost (nano-USD) that a shard refused; `ssp`: to which SSP, None if to several."""
 
     cost: int
     ssp: str | None
 
 
 class RefusedCampaign(NamedTuple):
-    """A campaign refused for lack of headroom, until its release; `shards`: by which, and what."""
+    """A campaign refused for lack of headroom; `shards`: what each shard refused, by its number."""
 
     document: CampaignPayload
     limits: Limits
@@ -156,9 +156,9 @@ class CatalogSnapshot:
         """Record that a shard refused a bid of the campaign at this cost (nano-USD) to an SSP.
 
         Once every shard has refused the cost of a single impression, the campaign stops bidding for
-        that SSP and, once they have refused it to another as well (or `ssp` is None), for all. The
-        first to be refused may hold all of the budget: only if the ledger hears of the second does
-        it share the budget between them.
+        this SSP. Once every shard has refused it to another SSP as well (or `ssp` is None), the
+        campaign stops bidding for all SSPs. A single SSP is not enough: its own holds may take up
+        the budget, which the ledger shares out only when it receives another SSP's bid.
         """
         refused = self.refused.get(rank)
         if refused is None:
@@ -180,7 +180,7 @@ class CatalogSnapshot:
     def is_refused(self, rank: int, shard: int, cost: int, ssp: str | None = None) -> bool:
         """Return whether a shard refused this or a lower cost since the last reactivation.
 
-        Costs above MAX_COST are always refused. `ssp`: to this SSP; None: to all.
+        Costs above MAX_COST are always refused. `ssp`: the SSP of the bid; None: any SSP.
         """
         refused = self.refused.get(rank)
         least = None if refused is None else refused.shards.get(shard)

@@ -106,7 +106,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class _Shape(Struct, frozen=True):
-    """The shape of a field: the kind of its values, and whether it is a list, or may be either."""
+    """The shape of a field: the kind of its values; whether it is a list, a value, or either."""
 
     kind: str  # "text", "integer", "enumeration", "flag", "number", "struct", "any"
     struct: type[Struct] | None = None
@@ -153,7 +153,7 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
 
 
 class _Conversion:
-    """Converts one body for the typed decoder, in at most `steps`."""
+    """The conversion of one body for the typed decoder, in at most `steps`."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
