@@ -15,7 +15,7 @@ static inline void sb_click_put(char *at, uint64_t number, int size) {
         at[i] = (char)(number >> 8 * (size - 1 - i));
 }
 
-/* `bought` names campaign and creative, `keys` are those of a ClickKey; a person of 0 is nobody. */
+/* `bought` names campaign and creative, `keys` are those of a ClickKey; person 0 means none. */
 static inline void sb_click_id(char *out, const char *keys, int version_and_key, const char *bought,
                                uint32_t descriptor, uint32_t time_s, const char *auction,
                                uint64_t person) {

@@ -45,9 +45,10 @@ static inline uint64_t sb_person(const char *key, const char *name, size_t size)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* Whether ASCII is certainly no placeholder (campaigns/persons.py): it begins with a letter or a digit,
- * which is not its only one, and has a digit, as no word for nobody has; and it does not begin as a
- * hash of nothing does. Others need a closer look. */
+/* Whether ASCII is certainly not a placeholder (campaigns/persons.py): it begins with a letter or a
+ * digit, has another letter or digit that differs from the first, and contains a digit, which no
+ * placeholder word does; and it does not begin like the hash of an empty id. Others need a closer
+ * look. */
 static inline int sb_is_plain_id(const char *id, size_t size) {
     int varies = 0, digits = 0;
     if (size == 0 || !sb_is_alphanumeric(id[0])) return 0;

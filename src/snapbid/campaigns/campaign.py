@@ -57,9 +57,9 @@ class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Rendition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The media files of one type, in those fields of the creative that depend on them.
+    """The values of a creative's fields for its media files of one type.
 
-    `apis` are the API frameworks that these files need, beside those that the creative needs.
+    `apis` are the API frameworks that these files need, in addition to those of the creative.
     """
 
     mime: str
@@ -145,7 +145,7 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 
 
 class CampaignError(ValueError):
-    """A document or file is refused because of mistakes in its campaigns.
+    """An error that refuses a document or file because of mistakes in its campaigns.
 
     `mistakes`: every mistake. `warnings`: for a file, the warnings about its invalid campaigns;
     otherwise empty.

@@ -32,7 +32,7 @@ OTHERS: Final = {
 }
 """First bytes of files that are not UTF-8 text, and the kind of file."""
 
-COLUMNS: Final = 3  # a line with so many, that is not JSON, looks like part of a table
+COLUMNS: Final = 3  # from so many on, a line that is not JSON looks like part of a table
 
 
 class _JsonReader:
@@ -86,7 +86,7 @@ class _JsonReader:
 
 
 class _Checker:
-    """Checks one file's documents with `rule`, and collects ids, mistakes and warnings."""
+    """A checker of one file's documents, which collects their ids, mistakes and warnings."""
 
     def __init__(self, rule: Check, noun: str, warnings: list[CampaignMistake]) -> None:
         self._rule = rule
@@ -124,8 +124,8 @@ class _Checker:
     def check(self, line: int, at: Path, document: Any, text: str) -> tuple[Any, str] | None:
         """Check a decoded document that starts on `line`; `at` is its path in the file.
 
-        `text` is its JSON. Returns what the rule builds and the JSON to store, or None if there is
-        a mistake.
+        `text` is its JSON. Returns the object that the rule builds and the JSON to store, or None
+        if there is a mistake.
         """
         self.is_empty = False
         mistakes = Mistakes()
@@ -151,9 +151,9 @@ class _Checker:
 
 
 def _with_integers(text: str) -> str:
-    """Write the whole numbers in a JSON text as integers: 7 for `7.0`, which is no integer in SQL.
+    """Write whole numbers in a JSON text as integers, such as 7 for `7.0`, as SQL expects them.
 
-    Other numbers, and the digits in strings, are left as they are.
+    Other numbers, and digits in strings, are not changed.
     """
     return _STRING_OR_REAL.sub(_as_integer, text)
 
@@ -229,7 +229,7 @@ def read_documents(
     noun: str,
     warnings: list[CampaignMistake] | None = None,
 ) -> Iterator[tuple[Any, str]]:
-    """Yield what `rule` builds of each document of a file, with its JSON; see `read_file`.
+    """Yield the object that `rule` builds from each document of a file, and the document's JSON.
 
     A `.json` file holds an array or one object; any other file holds JSON Lines (contract 1).
     `noun` names a document in messages. Raises CampaignError at the end, with every mistake of

@@ -70,9 +70,10 @@ def host(url: str) -> str | None:
 
 
 def hosts_in(text: str) -> tuple[str, ...]:
-    """Return the hosts with a dot in a text that is none, such as a pasted list, in normal form.
+    """Return the hosts in a text that is not itself one, such as a pasted list, in normal form.
 
-    Where a part of the list is not a URL or a domain either, they are those that occur in it.
+    Only hosts with a dot count. A part of the list that is not a URL or a domain either is searched
+    for hosts.
     """
     found: dict[str, None] = {}
     for part in _PASTED.split(text if text.isascii() else mapped(text)):
@@ -94,7 +95,7 @@ def mapped(text: str) -> str:
 
 
 def apart(text: str) -> str:
-    """Replace non-ASCII blanks, dashes and list separators with ASCII ones; drop the invisible."""
+    """Replace non-ASCII blanks, dashes and separators with ASCII; drop invisible characters."""
     if text.isascii():
         return text
     return _BETWEEN.sub(",", _DASH.sub("-", _BLANK.sub(" ", _IGNORED.sub("", text))))

@@ -1,4 +1,4 @@
-"""Finds scripts in markup, where macros are, and which are unsafe there (contract 2, "Creative").
+"""Find scripts and macros in markup, and macros in unsafe positions (contract 2, "Creative").
 
 The ids of an auction and an impression come from the sender of a request. Percent-encoding reduces
 them to `A-Z a-z 0-9 - . _ ~` and `%`, so they cannot end a text, an attribute or a URL parameter.
@@ -10,7 +10,7 @@ But it does not protect
 - in CSS, where ids can be names of elements, properties and keywords;
 - in the name of an element or attribute, where ids such as `script` or `onclick` have a meaning.
 
-The other macros are safe: the ids of a campaign and its creative are its operator's own, the
+The other macros are safe: the ids of a campaign and its creative are chosen by the operator, the
 cachebuster has only hexadecimal digits and dashes, and the click id only base64url's alphabet.
 """
 
@@ -111,7 +111,7 @@ def has_script(text: str) -> bool:
 
 
 def parse(parser: HTMLParser, text: str, *, is_xml: bool = False) -> None:
-    """Have a parser read markup as browsers do, whatever it holds."""
+    """Feed markup to a parser so that it is read as browsers read it, even if malformed."""
     declaration = _DECLARATION_IN_XML if is_xml else _DECLARATION
     parser.feed(declaration.sub("<!x", text) + _END)
     parser.close()
@@ -137,7 +137,7 @@ def macro_places(text: str, language: Language) -> list[MacroPlace]:
 
 
 class _Places:
-    """The positions of marked macros, set as the parser finds them."""
+    """The positions of marked macros, which are recorded as the parser finds them."""
 
     def __init__(self, places: list[MacroPlace]) -> None:
         self._places = places
@@ -183,7 +183,7 @@ class _Places:
 
 
 def _url_of(value: str, element: str | None, attribute: str | None) -> str:
-    """Return a value as browsers read it if it is a URL."""
+    """Return an attribute's value as browsers would read it as a URL."""
     if element == "meta" and attribute == "content" and (refresh := _REFRESH.match(value)):
         value = value[refresh.end() :]
     return value.translate(_LEFT_OUT).lstrip(_BEFORE_URL)
@@ -198,7 +198,7 @@ def _is_event_handler(attribute: str) -> bool:
 
 
 class _ScriptFinder(HTMLParser):
-    """Finds whether any attribute of HTML is a script."""
+    """A parser of HTML that detects scripts in attributes."""
 
     found = False
 
@@ -210,7 +210,7 @@ class _ScriptFinder(HTMLParser):
 
 
 class _MarkupReader(HTMLParser):
-    """Finds marked macros by parsing markup as browsers do.
+    """A parser that finds marked macros in markup, which it reads as browsers do.
 
     It also parses XML, whose texts, escaped or in CDATA sections, may be URLs or HTML.
     """

@@ -40,11 +40,11 @@ _DIGEST: Final = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]
 
 
 class MemberError(ValueError):
-    """A member file is invalid; the message has the numbers of invalid lines, not their text."""
+    """An error for an invalid member file; the message has the numbers, not the text, of lines."""
 
 
 class _LineError(ValueError):
-    """A line is not an id; the message says why."""
+    """An error for a line that is not an id; the message has the reason."""
 
 
 def read_members(

@@ -2,8 +2,8 @@
 
 The assets are in a `native` object or, as a native response, in `adm` (Native 1.0 to 1.2, wrapped
 in `native` or not). A response is converted to such an object and checked by the same rules. It is
-read as renderers do: numbers count as text and the reverse, and what is empty or has no place in a
-`native` object is dropped, with a warning.
+read as renderers do: numbers count as text and vice versa, and fields that are empty or do not
+exist in a `native` object are dropped, with a warning.
 """
 
 import json
@@ -48,7 +48,7 @@ def _check_data(value: Any, at: Path, mistakes: Mistakes) -> dict[str, str]:
 
 
 def _key(kind: str) -> str:
-    """Return a key as a message names it."""
+    """Shorten and quote an overlong key for a message."""
     return kind if len(kind) <= MAX_NAME else shown(kind)
 
 
@@ -128,8 +128,8 @@ def decode_response(text: str) -> Any:
 class Response(NamedTuple):
     """A native response: its assets, and the fields of the response that they are read from.
 
-    `names` has a field of a `native` object for a field of the response, where the two differ:
-    `assets[2].img` for `images[0]`.
+    `names` maps fields of the `native` object to the response's, where they differ, such as
+    `images[0]` to `assets[2].img`.
     """
 
     ad: NativeAd
@@ -137,7 +137,7 @@ class Response(NamedTuple):
 
 
 def name_in(names: dict[str, str], field: str) -> str:
-    """Return the name in a response of a field of a `native` object, such as `images[0].url`."""
+    """Return the response's name for a field of a `native` object, such as `images[0].url`."""
     for end in (len(field), *(match.start() for match in _PARTS.finditer(field))):
         if (name := names.get(field[:end])) is not None:
             return name + field[end:]
@@ -214,13 +214,13 @@ def _document(response: Fields, names: dict[str, str], at: Path, mistakes: Mista
 
 
 def _name_entries(names: dict[str, str], name: str, kept: Iterable[int]) -> None:
-    """Name the entries of a list by their indexes before empty ones were dropped."""
+    """Record the original index of each entry of a list from which empty ones were dropped."""
     for index, before in enumerate(kept):
         names[f"{name}[{index}]"] = f"{name}[{before}]"
 
 
 def _asset(asset: Any, at: Path, mistakes: Mistakes) -> tuple[str, Fields]:
-    """Return an asset's kind, and its fields of this kind; `""` for an asset without content."""
+    """Return an asset's kind and the fields of that kind; kind `""` if it has no content."""
     stated = asset if isinstance(asset, dict) else {}
     kind = next((kind for kind in _KINDS if isinstance(stated.get(kind), dict)), "")
     if not kind:
@@ -338,7 +338,7 @@ def _drop_empty(fields: Fields, name: str, at: Path, mistakes: Mistakes) -> list
 
 
 def _number(value: Any) -> Any:
-    """Return the integer that a value stands for, such as 300 for `"300"`; else the value."""
+    """Convert a value such as `"300"` or 300.0 to an integer; return any other unchanged."""
     if isinstance(value, str) and _DIGITS.fullmatch(value.strip()):
         return int(value)
     return integral(value)
@@ -349,7 +349,7 @@ def _with_numbers(fields: Fields) -> Fields:
 
 
 def _text(value: Any) -> Any:
-    """Return the text of a number, such as `"4.5"` for 4.5; else the value."""
+    """Convert a number such as 4.5 to text; return any other value unchanged."""
     is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
     return str(value) if is_number else value
 

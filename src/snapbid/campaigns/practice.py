@@ -3,7 +3,7 @@
 - A banner that is not HTML: VAST, JSON, a URL, plain text.
 - Resources loaded over HTTP, in a creative stated to be secure.
 - `mraid.js`, without an API framework that provides it.
-- Addresses that are not of HTTP; without any scheme, those of links and images are mistakes.
+- Addresses that do not use HTTP. Links and images without any scheme are mistakes.
 - Macros that nobody fills in: an ad server's, VAST's in a banner, and any `${…}` that OpenRTB
   does not define.
 """
@@ -114,7 +114,7 @@ def _line(text: str, position: int) -> str:
 
 
 class _HttpReader(HTMLParser):
-    """Finds the resources that markup loads over HTTP; ignores `<a>`, since it loads nothing."""
+    """A parser that finds resources loaded over HTTP; it ignores `<a>`, which loads nothing."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -196,9 +196,9 @@ def _instead(name: str) -> str:
 def check_native(
     native: NativeAd, secure: bool | None, at: Path, names: dict[str, str], mistakes: Mistakes
 ) -> None:
-    """Add warnings about the assets of a native creative, and mistakes of its addresses.
+    """Report warnings about the assets of a native creative, and mistakes in its addresses.
 
-    `names`: those of its fields in the response that it is read from.
+    `names`: see `native_rules.Response`; empty unless the creative comes from a response.
     """
     for field, text, role in _texts(native):
         name = name_in(names, field)
@@ -211,15 +211,16 @@ def check_native(
 
 
 Role: TypeAlias = Literal["link", "image", "tracker", "page", "text"]
-"""What a text of a creative is for: a `page` is an address that is neither loaded nor clicked on,
-and a `text` is no address."""
+"""The purpose of a text in a creative: a `page` is an address that is neither loaded nor clicked
+on, and a `text` is not an address."""
 
 
 def check_address(text: str, role: Role, at: Path, mistakes: Mistakes) -> None:
-    """Report an address without a scheme, or warn of one that is not of HTTP.
+    """Report an address without a scheme, or warn of one that does not use HTTP.
 
-    A link may open an app by its own scheme. Without one, a link leads nowhere, and an image, which
-    an impression may require, is not shown; the others only cause a warning.
+    A link may use an app's own scheme. A missing scheme is a mistake in a link, which then leads
+    nowhere, and in an image, which is then not shown although an impression may require it. In
+    other addresses it causes only a warning.
     """
     if _WEB.match(text) or _FILLED_IN.match(text):
         return

@@ -111,8 +111,9 @@ class Known(NamedTuple):
 def warnings_of(campaign: Campaign, now_ms: int, known: Known | None) -> Iterator[str]:
     """Yield the warnings about a campaign as a whole.
 
-    It can never bid after `now_ms` (epoch ms), is not paced as it states, or has names that do not
-    exist. Without `known`, those of the warehouse are not checked.
+    They concern campaigns that can never bid after `now_ms` (epoch ms), that are not paced as they
+    state, or that name audiences, products, SSPs or categories that do not exist. Without `known`,
+    only the categories are checked for existence.
     """
     budget = campaign.budget
     if why := why_never_bids(campaign, now_ms):
@@ -154,7 +155,7 @@ def _warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
 
 
 def _entries(campaign: Campaign, dimension: str) -> Iterator[tuple[str, str]]:
-    """Yield the entries of a dimension of texts, each with what the campaign does with it."""
+    """Yield each entry of a dimension of texts, after the verb "includes" or "excludes"."""
     values = campaign.targeting.get(dimension, Values())
     for verb, entries in (("includes", values.include), ("excludes", values.exclude)):
         for entry in entries:

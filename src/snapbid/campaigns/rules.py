@@ -86,7 +86,7 @@ def list_of(
     """Build a check of lists with up to `most` items, each checked by `check_item`.
 
     With `distinct`, repeated values are dropped. `unique`: a field whose value no two objects may
-    share. `together`: a rule about all items.
+    share. `together`: a rule about all items together.
     """
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> Any:

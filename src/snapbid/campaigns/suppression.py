@@ -30,7 +30,7 @@ class Suppression(msgspec.Struct, frozen=True):
     hashes: frozenset[bytes] = frozenset()
 
     def has_user(self, user: str) -> bool:
-        """Return whether a user in bid requests is suppressed, by the name in frequency caps."""
+        """Return whether a user in bid requests is suppressed; `user`: see `cap_names`."""
         return self._has(user)
 
     def has_id(self, product: str, identifies: Identifies | None, id: str) -> bool:
@@ -47,9 +47,10 @@ def hash_of(key: bytes, name: str) -> bytes:
 
 
 def cap_names(id: str, families: Iterable[str] = ()) -> list[str]:
-    """Return the names that an id may have in frequency caps; as a `user.id`, in these families.
+    """Return the names that an id may have in frequency caps.
 
-    An eid is given as `SOURCE ID`, the source in any letter case.
+    `families`: the families of SSPs in which it may be a `user.id`. An eid is given as `SOURCE ID`,
+    with the source in any letter case.
     """
     users = [f"user {family} {id}" for family in families]
     source, space, rest = id.partition(" ")

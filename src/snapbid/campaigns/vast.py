@@ -111,7 +111,7 @@ class Vast(msgspec.Struct, frozen=True):
 
 
 class VastError(ValueError):
-    """A text is not VAST, or cannot be played; the message has the broken rule and its line."""
+    """An error for text that is not VAST or cannot be played; it has the broken rule and line."""
 
     def __init__(self, rule: str, line: int) -> None:
         super().__init__(str(Remark(rule, line)))
@@ -134,7 +134,7 @@ def read(text: str) -> Vast:
 
 
 class _Builder:
-    """Builds the tree of a document's elements."""
+    """A builder of the tree of a document's elements."""
 
     def __init__(self) -> None:
         self._parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
@@ -208,7 +208,7 @@ class _Ad:
 
 
 class _VastReader:
-    """Reads a document's ads, and collects deviations as warnings."""
+    """A reader of a document's ads, which collects deviations from VAST as warnings."""
 
     def __init__(self, root: Node) -> None:
         self._root = root
@@ -234,7 +234,7 @@ class _VastReader:
         linear = {ad.linear for ad in played}
         seconds = sum(ad.seconds for ad in played)
         is_wrapper = any(ad.is_wrapper for ad in played)
-        # In wrappers, overlays and API frameworks, something else decides about skipping.
+        # For wrappers, overlays and API frameworks, skipping is decided elsewhere.
         is_decided = all(ad.linear and not needed for ad, needed in zip(played, apis, strict=True))
         kinds = dict.fromkeys(PROTOCOLS[version][ad.is_wrapper] for ad in played)
         return Vast(
@@ -268,7 +268,7 @@ class _VastReader:
         self._warnings.append(Remark(rule, node.line))
 
     def _warn_of_faults(self, ad: _Ad) -> None:
-        """Warn of whatever would have an ad refused if it were played."""
+        """Warn of the faults for which an ad would be refused if it were played."""
         self._warnings += (
             Remark(f"{fault.rule}; players play another ad", fault.line)
             for fault in (ad.fault, ad.untimed)

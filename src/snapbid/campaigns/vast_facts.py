@@ -1,4 +1,4 @@
-"""Derives a creative's fields from its VAST, and checks stated fields against it (contract 2).
+"""Derive a creative's fields from its VAST, and check stated fields against it (contract 2).
 
 A fact fills in a field that the creative leaves out. A stated field may be narrower than the facts
 (for example, list only one of the media files' types), but must not contradict them. With several

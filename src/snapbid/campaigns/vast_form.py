@@ -46,7 +46,7 @@ class Remark(NamedTuple):
 
 
 class _Children(NamedTuple):
-    """Rules for an element's children: their order, which may occur only once, and which must."""
+    """Rules for an element's children: their order, and which are single or required."""
 
     order: dict[str, int]
     single: frozenset[str]
@@ -146,7 +146,7 @@ def _missing(parent: Node, form: _Children, version: str) -> Iterator[Remark]:
 
 
 def _misplaced(parent: Node, version: str, form: _Children, other: _Children) -> Iterator[Remark]:
-    """Yield foreign and repeated children, and the first child that is out of order."""
+    """Yield unknown and repeated children, and the first child that is out of order."""
     seen: set[str] = set()
     last, is_ordered = parent, form.is_ordered
     for child in parent.children:

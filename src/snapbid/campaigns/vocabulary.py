@@ -152,7 +152,7 @@ def _trimmed(value: object) -> str | None:
 
 
 def _composed(value: object) -> str | None:
-    """Trim a text, and compose its letters (NFC) as requests do: macOS writes ü as u and U+0308."""
+    """Trim a text, and compose its letters (NFC), since macOS may write ü as u and U+0308."""
     admitted = _trimmed(value)
     return unicodedata.normalize("NFC", admitted) if admitted is not None else None
 
