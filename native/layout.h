@@ -93,7 +93,7 @@ enum sb_creative_flag {
     SB_LAST = 2, /* of its campaign */
     /* Of a video; neither of the first two if it is unknown. */
     SB_LINEAR = 4, SB_OVERLAY = 8, SB_NOT_SKIPPABLE = 16,
-    /* Its media files differ by type: behind it is a rendition for each type, which is a creative
+    /* Its media files differ by type: after it comes a rendition for each type, which is a creative
        with the limited fields of these files. The last rendition has SB_LAST, too. */
     SB_VARIED = 32, SB_RENDITION = 64
 };
@@ -114,7 +114,7 @@ typedef struct {
     uint16_t ads; /* of the markup; several are a pod */
 } sb_creative;
 
-/* The campaign's creative behind this one, which is not its last. */
+/* The campaign's next creative after this one, which must not be its last. */
 static inline const sb_creative *sb_next_creative(const sb_creative *one) {
     do one++; while (one->flags & SB_RENDITION);
     return one;
@@ -133,15 +133,15 @@ enum sb_campaign_flag {
     SB_EXTRA = SB_TIMED | SB_DEALS | SB_CIRCLES, /* has an sb_extra */
 };
 
-/* The fields that every candidate is checked by. */
+/* The fields by which every candidate is checked. */
 typedef struct {
     int64_t price;                     /* micro-USD CPM */
     uint32_t seat, bundle, advertiser; /* values or SB_NONE */
     uint32_t lists;                    /* in the uint32_t pool: categories, then deals; up to
                                           those of the creatives, the categories as mapped to
-                                          other taxonomies, each between two markers; or, behind an
-                                          SB_NONE, for each of them what means it there, and an
-                                          SB_NONE */
+                                          other taxonomies, each between two markers; or, after an
+                                          SB_NONE, for each category its equivalents there, and
+                                          an SB_NONE */
     uint32_t creatives;                /* the first; the last is marked */
     uint16_t categories, flags;
 } sb_campaign;

@@ -9,7 +9,7 @@ enum sb_kind { SB_IDS, SB_BUNDLES, SB_HOSTS, SB_TYPES }; /* of entries */
 
 #define SB_EACH(byte) (0x0101010101010101ULL * (byte))
 
-/* For bytes of ASCII: the high bits are set of those in the range. */
+/* For ASCII bytes: sets the high bit of each byte in the range. */
 static inline uint64_t sb_below(uint64_t word, uint64_t byte) {
     return (word - SB_EACH(byte)) & ~word;
 }
@@ -105,8 +105,8 @@ static inline sb_slice sb_trimmed(const char *at, const char *end) {
     return (sb_slice){at, (size_t)(end - at)};
 }
 
-/* How the parts of an entry are separated: by commas; as somebody may have pasted them, by white
- * space, semicolons, bars or quotes, too; or as categories, which may have blanks in them. */
+/* How the parts of an entry are separated: by commas; in a pasted list, also by white space,
+ * semicolons, bars or quotes; or as categories, which may have blanks in them. */
 enum sb_separators { SB_COMMAS, SB_PASTED, SB_CATEGORIES };
 
 static inline int sb_separates(const char *at, const char *end, enum sb_separators separators) {
@@ -216,7 +216,7 @@ static inline sb_slice sb_host_in(sb_slice entry) {
     return (sb_slice){at, (size_t)(end - at)};
 }
 
-/* The next part of a text that could be a host; `at` is moved behind it. */
+/* The next part of a text that could be a host; `at` is moved past it. */
 static inline sb_slice sb_next_host(const char **at, const char *end) {
     const char *from = *at, *to;
     while (from < end && !sb_is_of_host((unsigned char)*from)) from++;
@@ -232,7 +232,7 @@ static inline int sb_is_of_bundle(unsigned char byte) {
     return sb_is_of_host(byte) || byte == '.';
 }
 
-/* The next part of a text that could be a bundle; `at` is moved behind it. */
+/* The next part of a text that could be a bundle; `at` is moved past it. */
 static inline sb_slice sb_next_bundle(const char **at, const char *end) {
     const char *from = *at, *to;
     while (from < end && !sb_is_of_bundle((unsigned char)*from)) from++;
@@ -241,7 +241,7 @@ static inline sb_slice sb_next_bundle(const char **at, const char *end) {
     return (sb_slice){from, (size_t)(to - from)};
 }
 
-/* The number behind the id that Apple's addresses have before it; empty if there is none. */
+/* The digits of an id such as `id284910350`, as in Apple's addresses; empty for any other text. */
 static inline sb_slice sb_store_number(sb_slice id) {
     size_t i = 2;
     if (id.size < 3 || (id.at[0] | 32) != 'i' || (id.at[1] | 32) != 'd') return (sb_slice){id.at, 0};

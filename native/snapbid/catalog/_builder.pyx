@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Builds the index that the matcher maps (layout.h); see `_builder.pyi`.
+"""The builder of the index that the matcher maps (layout.h); see `_builder.pyi`.
 
 The builder is kept between builds: a changed campaign is put again, and a deleted one discarded.
 `build` writes the whole index from flat arrays: rows and lists of the campaigns that name a value
@@ -291,7 +291,7 @@ cdef uint64_t length(str text) except? 0:
 
 @cython.final
 cdef class IndexWriter:
-    """Writes one index: counts its contents, lays it out, and fills it in.
+    """A writer of one index, which counts its contents, lays it out, and fills it in.
 
     `keys` and `parents` are the builder's; `in_file`: the size of the payload file, in bytes.
     """
@@ -850,7 +850,7 @@ cdef class Builder:
 
     cdef sb_creative *put_renditions(self, sb_creative *creative, uint32_t media,
                                      tuple renditions) except NULL:
-        """Store the renditions behind their creative; return what is behind them."""
+        """Store the renditions after their creative; return the address after them."""
         cdef sb_creative *one = creative
         for each in renditions:
             one += 1

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""Searches an index of campaigns (layout.h) for an impression's best; see `_index.pyi`.
+"""The search of an index (layout.h) for an impression's best campaign; see `_index.pyi`.
 
 A query *reads* the decoded structs of the request into terms, the keys that a campaign may target
 (_request). Each layer of the index, the base and the overlay, has its own search, which resolves
@@ -769,9 +769,10 @@ cdef class Rules:
                 and (stream.longest == 0 or creative.duration <= stream.longest))
 
     cdef bint fits_renditions(self, const sb_creative *creative, const Stream *stream) noexcept:
-        """Return whether the renditions of the wanted types fit together; all, if there are none.
+        """Return whether the renditions of the wanted types fit the impression, taken together.
 
-        So must the creative's own size, which the bid states.
+        The creative's own size must fit, too, since the bid states it. If no rendition has a wanted
+        type, the creative's own fields are compared instead.
         """
         cdef const sb_creative *one = creative
         cdef sb_creative played = creative[0]

@@ -2,8 +2,8 @@
 """The terms of a request, which campaigns may target; see `_request.pyi`.
 
 A `Reader` returns the fields of decoded structs; a value whose type is not OpenRTB's counts as
-absent. `RequestReading` and `ImpressionReading` turn them into `Terms`, keys that a campaign may
-have, and into plain fields. Contract 3 says where each value comes from.
+absent. `RequestReading` and `ImpressionReading` turn them into `Terms`, keys that campaigns may
+name, and into plain fields. Contract 3 says where each value comes from.
 
 Terms are grouped in parts: a part is a dimension, or a list that restricts who may bid. The terms
 of a part are contiguous, from `begin` to `end`. A text that is not part of the request is kept for
@@ -87,8 +87,8 @@ cdef enum:
     # Reading non-ASCII entries is some 20 times as slow as reading others, so it is bounded.
     FOREIGN_STEPS = 8192  # for a request, and for each impression: some 3 ms
     MAPPED_STEPS = 6  # of mapping an entry, and one more for each character
-    MOST_MAPPED = 8192  # entries remembered, of at most as many characters as the next says
-    LONGEST_MAPPED = 256
+    MOST_MAPPED = 8192  # entries whose mapping is remembered
+    LONGEST_MAPPED = 256  # characters of such an entry
     LONGEST_URL = 2049  # bytes; a host ends before the last one, campaigns.domains.MAX_AUTHORITY
 
 cdef dict mapped_before = {}  # SSPs send the same lists with each request
@@ -171,7 +171,7 @@ cdef class Terms:
         return self.encoded(text, size)
 
     cdef const char *digits(self, int64_t number, Py_ssize_t *size) except NULL:
-        """Write an integer as text; this is fast, since a list may have thousands."""
+        """Write an integer as text, natively, since a list may have thousands."""
         self.need_ink(MAX_DIGITS)
         size[0] = sb_digits(self.ink, number)
         return self.written(size[0])
@@ -210,7 +210,7 @@ cdef class Terms:
 
     cdef int push_copy(self, uint32_t space, const char *text, Py_ssize_t size,
                        bint fold) except -1:
-        """Add a term for a text that is about to change."""
+        """Add a term for a copy of a text whose memory is about to be reused."""
         self.need_ink(size)
         memcpy(self.ink, text, size)
         return self.push_text(space, self.written(size), size, fold)
@@ -371,8 +371,8 @@ cdef class Terms:
         """Add terms for a domain, or for each domain of a pasted list; return whether the entry
         contains only domains.
 
-        With `blocks`, domains that occur within other text are blocked too, and by a pattern such
-        as `shoes.*` all domains.
+        With `blocks`, domains that occur within other text are blocked, too, and a pattern such as
+        `shoes.*` blocks all domains.
         """
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
@@ -425,7 +425,7 @@ cdef class Terms:
         return entry
 
     cdef str decoded(self, object url):
-        """Return a URL without its percent-encoding, as far as its host may be."""
+        """Percent-decode a URL up to where its host must have ended."""
         cdef Py_ssize_t size
         cdef str text = str(url)
         cdef sb_slice entry
@@ -562,7 +562,7 @@ cdef inline bint is_plain_host(str text) noexcept:
 
 
 cdef inline bint is_word(sb_slice tag) noexcept:
-    """Return whether a tag begins with more letters than the code of a language has."""
+    """Return whether a tag begins with more letters than a language code has."""
     return tag.size > 3 and sb_is_alphanumeric(tag.at[2]) and sb_is_alphanumeric(tag.at[3])
 
 
@@ -652,7 +652,7 @@ cdef class RequestReading:
     cdef int read_dsa(self, object regs) except -1:
         """Read the Digital Services Act's requirements for a bid, also from OpenRTB 2.5's `ext`.
 
-        Of two places the stricter one counts, as `bidding.lookups.dsa_of` says.
+        If both are present, the stricter one counts, as in `bidding.lookups.dsa_of`.
         """
         cdef Reader reader = self.reader
         cdef int64_t number
@@ -671,7 +671,7 @@ cdef class RequestReading:
         return 0
 
     cdef int requirement(self, object dsa) except -1:
-        """Return `dsarequired`, from 1 to 3; 0 for any other, or none."""
+        """Return `dsarequired` if it is 1, 2 or 3, else 0."""
         cdef int64_t number
         if dsa is None or not integer(self.reader.get(dsa, DSA_DSAREQUIRED), &number):
             return 0
@@ -826,8 +826,8 @@ cdef class RequestReading:
     cdef object read_place(self, object own, object device, object user):
         """Read country, region and city; return the user's geo object if it named the country.
 
-        Each geo value is read from the object that named the country. What it lacks is read from
-        `own`, the device's.
+        Each geo value is read from the object that named the country. Values that it lacks are read
+        from `own`, the device's.
         """
         cdef Terms terms = self.terms
         cdef Reader reader = self.reader
@@ -1229,8 +1229,8 @@ cdef class RequestReading:
     cdef int read_domain(self, object domain, object page) except -1:
         """Read a site's domain and its parents.
 
-        A domain without a dot may be a placeholder: a page's host that has one comes before it. A
-        text that is no domain stands for those in it, beside the page's host.
+        A domain without a dot may be a placeholder, so a page's host with a dot is preferred. If a
+        text is neither a domain nor a URL, the domains that occur in it are read as well.
         """
         host = self.host(domain)
         if host is None or "." not in <str>host:
@@ -1246,7 +1246,7 @@ cdef class RequestReading:
         return 0
 
     cdef int read_domains_in(self, object text) except -1:
-        """Read the domains in a text that is none, such as a pasted list."""
+        """Read the domains in a text that is not itself one, such as a pasted list."""
         if not is_given(text):
             return 0
         text = self.terms.decoded(text)

@@ -8,7 +8,7 @@ MEDIA: dict[str, int]
 
 @final
 class Builder:
-    """Builds campaign indexes, and keeps the campaigns between builds.
+    """A builder of campaign indexes, which keeps the campaigns between builds.
 
     `payloads`: an empty file to write the payloads to, so that they take no memory.
     """
@@ -19,7 +19,7 @@ class Builder:
     def discard(self, id: str) -> None:
         """Remove a campaign; unknown ids are ignored."""
     def hide(self, id: str) -> None:
-        """Mark an id as deleted: as an overlay, the index hides the base's campaign of this id."""
+        """Mark an id as deleted, so that an overlay hides the base's campaign with this id."""
     def put(
         self,
         campaign: Campaign,

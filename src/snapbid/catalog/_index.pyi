@@ -81,7 +81,7 @@ class Index:
 
 @final
 class RefusedRanks:
-    """Campaigns of an index that may not bid for now, by rank: at first none, or as `others`."""
+    """The ranks of campaigns that may not bid for now; initially those of `others`, if given."""
 
     def __new__(cls, index: Index, others: RefusedRanks | None = None) -> Self: ...
     def add(self, rank: int) -> None:
@@ -141,7 +141,7 @@ class Query:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts of what the search has examined in the base so far.
+        """The amount of work that the search has done in the base so far, as counts.
 
         `blocks` counts the blocks of campaigns searched, and `candidates` the campaigns in these
         blocks that passed the filters made of rows of bits. `rows` counts the filters with a single

@@ -4,12 +4,12 @@ from snapbid.catalog._members import MemberBook
 
 @final
 class Reader:
-    """Reads the fields of decoded requests.
+    """A reader of the fields of decoded requests.
 
     `structs`: the classes of a decoded request. The caches `countries`, `systems`, `agents` and
     `opt_outs` map codes to countries, spellings to operating systems, user agents to (system,
     browser), and US Privacy strings to whether they opt out. `languages` maps language codes to
-    current ones. `categories` and `first_flags` are those of `reference.taxonomies`. `in_usd`: bids
+    current ones. `categories` and `first_flags` come from `reference.taxonomies`. `in_usd`: bids
     are in USD. `book`: the members of audiences. Raises ValueError or TypeError if a struct or a
     field is missing.
     """

@@ -1,4 +1,4 @@
-"""The catalog: all data that bids are decided on, in immutable files.
+"""The catalog: all data on which bidding decisions are based, in immutable files.
 
 The catalog file holds a head (JSON: the SSP registry, the exchange rates, the time it was made) and
 an index of campaigns. If there are many campaigns, most are in the index of a base, a separate file
@@ -92,15 +92,15 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class UnwritableError(Exception):
-    """A file cannot be written; the message names it, and says why."""
+    """An error for a file that cannot be written; the message names the file and the reason."""
 
 
 class CatalogError(ValueError):
-    """A catalog or member file is damaged or of another version; the publisher will replace it."""
+    """An error for a damaged or outdated catalog or member file; the publisher will replace it."""
 
 
 class Stamp(NamedTuple):
-    """Identifies a file and its content: replacing or writing the file changes its stamp."""
+    """The identity of a file and its content; replacing or writing the file changes its stamp."""
 
     inode: int
     size: int
@@ -206,7 +206,7 @@ def encode(head: Head, index: Buffer) -> list[Buffer]:
 
 
 def _rate(_: type, written: Any) -> Fraction:
-    """Parse a rate as written in the head: 2793/2500."""
+    """Parse a rate as written in the head, such as 2793/2500."""
     return Fraction(written)
 
 
@@ -239,7 +239,7 @@ def write(path: Path, pieces: list[Buffer]) -> Stamp:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise UnwritableError for the file's OSErrors; those of connections stay as they are."""
+    """Convert OSErrors to UnwritableError, except ConnectionError and TimeoutError."""
     try:
         yield
     except (ConnectionError, TimeoutError):

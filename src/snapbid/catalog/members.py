@@ -41,8 +41,8 @@ class MemberBase(msgspec.Struct, frozen=True):
 class MemberHead(msgspec.Struct, frozen=True):
     """The head of a member file: the key of the hashes, and the names of audiences and products.
 
-    The names are by number. `count` and `checksum`: the number of changed members in the file, and
-    the checksum of their section.
+    `audiences` and `products` map numbers to names. `count` and `checksum`: the number of changed
+    members in the file, and the checksum of their section.
     """
 
     key: bytes

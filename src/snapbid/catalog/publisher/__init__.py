@@ -1,1 +1,1 @@
-"""The catalog publisher: keeps the catalog files in step with the warehouse."""
+"""The catalog publisher, which keeps the catalog files in step with the warehouse."""

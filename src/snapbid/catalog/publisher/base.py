@@ -1,4 +1,4 @@
-"""Builds a base of all campaigns in a warehouse, in a separate process.
+"""Build a base of all campaigns in a warehouse, in a separate process.
 
 A million campaigns take most of a gigabyte and tens of seconds of a core. A separate process does
 not slow down the publisher, and frees the memory when it ends. It reads an `Order` from stdin, logs

@@ -1,4 +1,4 @@
-"""The publisher of members: reads changes in audiences, and replaces the files that workers map.
+"""The publisher of members, which reads changes in audiences and replaces the mapped files.
 
 A change is usually in the file within a second. The file holds only the changes since a base of all
 members was made. The base is rebuilt once a day, or after too many changes; changes are still
@@ -50,7 +50,7 @@ order by member, audience offset {PAGE - 1} limit 1
 
 
 class MemberPublisher:
-    """Publishes the members to `path`, on one event loop."""
+    """A publisher of the members to `path`, for use on one event loop."""
 
     def __init__(self, dsn: str, path: Path) -> None:
         self._dsn = dsn

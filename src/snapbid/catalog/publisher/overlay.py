@@ -59,7 +59,10 @@ class Overlay:
         self.revision = revision
 
     def rebase(self, revision: int) -> None:
-        """Continue in another history, at this revision at most; what is complete is unknown."""
+        """Go back to `revision` at most, after the warehouse's campaigns were restored.
+
+        `complete` is reset, since earlier changes may have been undone.
+        """
         self.revision, self.complete = min(self.revision, revision), 0
 
     def build(self) -> bytearray:

@@ -1,4 +1,4 @@
-"""The publisher thread: listens to the warehouse, reads changes, and replaces the catalog files.
+"""The publisher thread, which reads changes in the warehouse and replaces the catalog files.
 
 If there are many campaigns, most are in a base, which a separate process rebuilds now and then.
 Later changes are in a small overlay, which is rewritten after each change. The publisher runs in a
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 
 class CatalogPublisher:
-    """Publishes the catalog to `path` until stopped."""
+    """A thread that publishes the catalog to `path` until stopped."""
 
     def __init__(self, dsn: str, path: Path) -> None:
         self._dsn = dsn
@@ -113,7 +113,7 @@ class CatalogPublisher:
             await asyncio.sleep(RETRY_S)
 
     def _log_once(self, why: str) -> None:
-        """Log once why the catalog or the members are not updated."""
+        """Log why the catalog or the members are not updated, but each reason only once."""
         if why not in self._logged:
             self._logged.add(why)
             logger.warning("%(reason)s; keeping what was published last", {"reason": why})

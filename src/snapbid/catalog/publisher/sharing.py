@@ -42,7 +42,7 @@ class ObtainedBase(msgspec.Struct, frozen=True):
 def layout() -> str:
     """Return a digest of machine type, Python version and code.
 
-    Machines with equal digests share bases, and a publisher replaces a base with another digest.
+    Machines with equal digests share bases. A publisher replaces a base that has another digest.
     """
     digest = hashlib.sha256(f"{sys.byteorder} {platform.machine()} {sys.version}".encode())
     for package in ("campaigns", "catalog", "reference"):
