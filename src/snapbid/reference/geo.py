@@ -4,8 +4,8 @@ Three record layouts are supported: ip-location-db (`country_code`), GeoLite2 an
 (`country.iso_code`), and a plain `country` code. The bundled database is described in
 `data/ATTRIBUTION.md`.
 
-An address that is not globally reachable is in no country, whatever a database says: private
-networks are everywhere, and the bundled database has the registries' own countries for some.
+An address that is not globally reachable has no country, whatever a database says: private networks
+exist everywhere, and for some addresses the bundled database has the country of the registry.
 """
 
 import socket
@@ -39,7 +39,7 @@ _NOT_PUBLIC = (
 
 
 class GeoDatabaseError(ValueError):
-    """A geo database cannot be used; the message names the file and the reason."""
+    """An error for a geo database that cannot be used; it names the file and the reason."""
 
 
 class Place(NamedTuple):
@@ -56,8 +56,8 @@ class GeoDatabase:
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
         """Open the bundled database, or open and check another.
 
-        Tests check the bundled one: here it would cost each process 0.2 s. Raises GeoDatabaseError
-        naming the file.
+        The bundled one is not checked here, which would cost each process 0.2 s, but by tests.
+        Raises GeoDatabaseError naming the file.
         """
         self.path = fspath(path or DEFAULT_PATH)
         if path is not None:
@@ -138,7 +138,7 @@ class GeoDatabase:
 def _public(ip: str) -> str:
     """Validate a public address, and convert an IPv4-mapped one to IPv4.
 
-    Raises ValueError for anything else: the reader would take "1" for 0.0.0.1.
+    Raises ValueError for anything else, such as "1", which the database reader takes for 0.0.0.1.
     """
     is_ipv4 = ":" not in ip
     try:
@@ -155,7 +155,7 @@ def _public(ip: str) -> str:
 
 
 def _packed(address: IPv4Address | IPv6Address) -> bytes:
-    """Return the 16 bytes of an address, of IPv4 as mapped into IPv6."""
+    """Return an address as the 16 bytes of IPv6, into which an IPv4 address is mapped."""
     return address.packed if address.version == 6 else _IPV4_MAPPED + address.packed
 
 

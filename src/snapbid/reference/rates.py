@@ -74,10 +74,10 @@ class Rates:
         return math.floor(usd_micros / self.usd[bid_currency])
 
     def overridden(self, operator: OperatorTable) -> "Rates":
-        """Return these rates with today's (UTC) of the operator in place of the bank's.
+        """Return these rates, overridden by the operator's rates of today (UTC).
 
-        Only codes of three letters are currencies of bids; one whose rate is below `LEAST_USD` or
-        above `MOST_USD` has none.
+        Only codes of three letters are used. A currency to which the operator gives a rate below
+        `LEAST_USD` or above `MOST_USD` has no rate.
         """
         usd, today = dict(self.usd), datetime.now(UTC).date()
         for currency, entries in operator.items():

@@ -35,7 +35,7 @@ def _rows(path: Path, skipped: int) -> Iterator[list[str]]:
 
 
 class _Columns(NamedTuple):
-    """The indexes of columns: of an id, and of its name and the names above it."""
+    """The columns of a category's id, and of the names of its ancestors and of itself."""
 
     id: int
     names: tuple[int, ...]  # the last one that is not empty is the category's own
@@ -44,11 +44,11 @@ class _Columns(NamedTuple):
 def _mapping(
     path: Path, skipped: int, source: _Columns, target: _Columns, of: Table, to: Table
 ) -> dict[str, str]:
-    """Read one mapping file; return the target ids by id.
+    """Read one mapping file; return the target ids by source id.
 
-    If a row's name and id disagree, the name decides, if it is unique in the taxonomy. Otherwise a
-    target's id does, since names are worded differently; a row with such a source is skipped, and
-    the category has no mapping.
+    If the name and the id of a category disagree, the name decides if it is unique in the taxonomy.
+    If it is not, a target's id decides, since the wording of names varies, but a row with such a
+    source is skipped, so that the category has no mapping.
     """
     mapped = {}
     for row in _rows(path, skipped):
@@ -68,7 +68,7 @@ def _name(row: Sequence[str], columns: _Columns) -> str:
 
 
 def _named(name: str, table: Table) -> str | None:
-    """Return the id of the only category with this name; None if there is not one."""
+    """Return the id of the category with this name; None unless there is exactly one."""
     ids = [id for id, (_, its_name) in table.items() if its_name == name]
     return ids[0] if len(ids) == 1 else None
 

@@ -215,7 +215,7 @@ def _parents() -> dict[int, dict[str, str]]:
 
 @cache
 def _mappings() -> dict[tuple[int, int], dict[str, str]]:
-    """Return, by pair of families, the categories of the first with counterparts in the second.
+    """Return, by pair of families, a map from categories of the first to those of the second.
 
     An id with the same name in the Content Taxonomies 2.2 and 3.1 is the same category in both.
     """
