@@ -22,7 +22,7 @@ class Counter:
 
 @type_check_only
 class MakesCounters(Protocol):
-    """Creates counters, as `slots.Metrics.counter` does."""
+    """An object with a method that creates counters, such as `slots.Metrics`."""
 
     def counter(self, name: str, **labels: object) -> Counter: ...
 

@@ -1,4 +1,4 @@
-"""Renders the Prometheus page from all slots in a directory."""
+"""Render the Prometheus page from all slots in a directory."""
 
 import os
 import re
