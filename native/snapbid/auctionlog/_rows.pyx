@@ -202,7 +202,7 @@ cdef class RowWriter:
         return <Row *>(self._base + self._end)
 
     cdef inline int _put(self, Row *row, int number, char **at, object text) except -1:
-        """Append a string of a row; None is an empty one."""
+        """Append a string of a row; None counts as empty."""
         cdef const char *start
         cdef Py_ssize_t size
         if text is None:

@@ -27,7 +27,7 @@ MOST_BEHIND, SLICE = _MOST_BEHIND, _SLICE
 
 @cython.final
 cdef class _Running(Waiter):
-    """Runs a request's coroutine, as the callback of each future that the coroutine awaits."""
+    """A runner of a request's coroutine, called back by each future that the coroutine awaits."""
 
     cdef object _coroutine, _watcher
     cdef RequestRunner _runner  # set for a BEHIND request

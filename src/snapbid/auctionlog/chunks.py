@@ -21,7 +21,7 @@ HELD: Final = 2  # chunks of a worker: the one it fills, and the next
 
 
 class SpoolCrowdedError(OSError):
-    """The spool is full: the writer cannot keep up, or is not running."""
+    """An error for a full spool: the writer cannot keep up, or is not running."""
 
     def __init__(self) -> None:
         super().__init__(None, f"{MOST_CHUNKS} chunks are waiting for the writer")
@@ -45,7 +45,7 @@ class RowChunk:
     def create(cls, spool: Path, token: str, number: int, workers: int) -> "RowChunk":
         """Create a locked chunk with all its disk space allocated.
 
-        `workers`: how many share the spool. Raises OSError.
+        `workers`: the number of workers that share the spool. Raises OSError.
         """
         spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         if count_waiting(spool, workers) >= MOST_CHUNKS:
@@ -98,7 +98,7 @@ def count_waiting(spool: Path, workers: int) -> int:
 
 
 def fair_share(workers: int) -> int:
-    """Return how many bytes of rows each of the workers may leave to the writer.
+    """Return how many bytes of rows each of the workers may have waiting for the writer.
 
     Together they take a quarter of the spool, so a writer that keeps up never leaves it crowded.
     """

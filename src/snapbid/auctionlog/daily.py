@@ -1,4 +1,4 @@
-"""Counts a day's bids and notices in the auction log, for the self-audit (contract 5.5 and 11)."""
+"""Count a day's bids and notices in the auction log, for the self-audit (contract 5.5 and 11)."""
 
 import datetime
 import glob
@@ -75,7 +75,7 @@ class LoggedDay(NamedTuple):
 
 
 def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
-    """Count a day's rows in these files. Raises OSError; DuckDB's errors are converted to it."""
+    """Count a day's rows in these files. Raises OSError, also in place of DuckDB's errors."""
     if not paths:
         return LoggedDay({}, 0, 0)
     start = datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp() * 1000

@@ -25,9 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class AuctionLog:
-    """Writes this worker's rows into chunks below a directory; `rows` is the row writer.
+    """This worker's part of the auction log, in chunks below a directory.
 
-    `workers`: how many on this machine share the directory.
+    `rows` is the row writer; `workers`: the number of this machine's workers that share the
+    directory.
     """
 
     def __init__(self, directory: Path, metrics: Metrics, workers: int = 1) -> None:
@@ -109,7 +110,7 @@ class AuctionLog:
 
 
 class LoggedNotices:
-    """Wraps a ledger to log the notices that it settles.
+    """A wrapper of a ledger that logs the notices it settles.
 
     `canonical` returns a family's canonical SSP id ("" if unknown), for signed notices.
     """

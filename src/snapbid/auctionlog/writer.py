@@ -1,10 +1,10 @@
-"""The writer: converts workers' rows to Parquet files, and records gaps.
+"""The writer, which converts workers' rows to Parquet files, and records gaps.
 
 It may be killed at any moment: chunks and file names record its progress, and an interrupted
 conversion is repeated. Chunks are removed once all their rows are in files.
 
-The machine may stop at any moment, too. So rows are synced before they are in a file, and the
-record of their conversion before their chunk is removed.
+The machine may stop at any moment, too. So rows are synced before they are written to a file, and
+the record of their conversion is synced before their chunk is removed.
 """
 
 import fcntl
@@ -83,7 +83,10 @@ class WorkerChunks:
 
 
 class LogWriter:
-    """Converts this machine's chunks below `directory`; rows are due within `rotate_s` seconds."""
+    """A converter of this machine's chunks below `directory`.
+
+    Each row is converted within `rotate_s` seconds.
+    """
 
     def __init__(self, directory: Path, rotate_s: float) -> None:
         self._directory = directory

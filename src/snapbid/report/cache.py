@@ -36,7 +36,7 @@ class FetchedReport(NamedTuple):
 
 
 class ReportCache:
-    """Caches reports by key, each for its `ttl_s`."""
+    """A cache of reports by key, each kept for its `ttl_s`."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis

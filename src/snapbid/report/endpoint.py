@@ -33,7 +33,7 @@ def ssp_of(path: str, suffix: str = SUFFIX) -> str | None:
 
 
 class ReportEndpoint:
-    """Answers report requests. Raises Problem for an error answer."""
+    """The report endpoint. Raises Problem for an error answer."""
 
     def __init__(self, pool: asyncpg.Pool, redis: Redis, gate: TokenGate) -> None:
         self._gate = gate

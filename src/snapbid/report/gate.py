@@ -1,12 +1,11 @@
-"""Admits a request for an SSP's document if it has that SSP's report token (contract 6 and 11).
+"""Admit a request for an SSP's document if it has that SSP's report token (contract 6 and 11).
 
 Checks come in this order: path (404), method (405), token (401), rate (429). The id in the path is
 only compared with the token's `sub`, so answers do not reveal which SSPs are registered: any id
 without its own token gets the same 401.
 
-A token has 10 requests in any rolling minute, over all workers. While Redis is down there is no
-limit: the warehouse has the figures, and a partner who wants to reconcile is better served than
-refused.
+A token allows 10 requests in any rolling minute, over all workers. While Redis is down there is no
+limit: the warehouse has the figures, so partners who want to reconcile need not be refused.
 """
 
 import hashlib
@@ -57,7 +56,7 @@ Make: TypeAlias = Callable[[Scope, Admitted], Awaitable[Answer]]
 
 
 class TokenGate:
-    """Admits requests that have the SSP's token, at most 10 per token in any rolling minute.
+    """A gate for requests that have the SSP's token, at most 10 per token in any rolling minute.
 
     `registry` returns the current canonical ids by descriptor, or None until they are loaded.
     `clock` (UTC) replaces the clocks of the worker and of Redis. `rate`: the prefix of the quota's

@@ -28,7 +28,7 @@ repeated = RepeatedLog(logging.getLogger(__name__))
 
 
 class ReportSource:
-    """Fetches reports for a worker."""
+    """A worker's source of reports."""
 
     def __init__(self, pool: asyncpg.Pool, cache: ReportCache) -> None:
         self._pool = pool

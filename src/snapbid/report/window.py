@@ -57,7 +57,7 @@ _parse_usual: Final = lru_cache(_KEPT)(_parse)
 
 
 def _date(given: list[str]) -> date | str:
-    """Parse a date, or return the broken rule. `date.fromisoformat` alone accepts more forms."""
+    """Parse a date, or return the broken rule; `date.fromisoformat` alone would be too lenient."""
     if len(given) != 1:
         return f"must be given once, found {len(given)} times" if given else "is missing"
     text = given[0]
