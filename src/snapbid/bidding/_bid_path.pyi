@@ -126,10 +126,10 @@ class AdmissionControl:
     def under_way(self) -> int: ...
     @property
     def waited_s(self) -> float:
-        """How long requests currently queue before the worker reads them, in seconds."""
+        """The time that requests currently queue before the worker reads them, in seconds."""
 
     def share(self, ssp: str) -> SspShare:
-        """Return the share of the SSP with this canonical id."""
+        """Return the record of requests in flight for the SSP with this canonical id."""
 
     def enter(self, share: SspShare, now: float) -> bool:
         """Admit a request if the limit or the SSP's share allows; return whether it is admitted."""
@@ -144,8 +144,8 @@ class AdmissionControl:
 class Outcome:
     """A possible outcome of an SSP's bid requests: a bid, or a reason not to bid.
 
-    `status`: the answer's status. `counter` counts requests with this outcome. `seconds`: a
-    histogram of the times that bid requests with any outcome took.
+    `status`: the answer's status. `counter` counts requests with this outcome. `seconds`: the
+    histogram of the durations of bid requests, shared by all outcomes.
     """
 
     def __init__(
@@ -352,7 +352,7 @@ class BidEndpoint:
 
 @final
 class BidCall(Coroutine[Any, Any, Answer]):
-    """One bid request in flight."""
+    """The coroutine that answers one bid request."""
 
     def __await__(self) -> Generator[Any, Any, Answer]: ...
     def __iter__(self) -> Self: ...

@@ -9,11 +9,11 @@ class Template:
     """The constant parts of a creative's bid.
 
     A bid is written as the `pieces`, with a value between each piece and the next; `values` has the
-    index of each value in `response.VALUES`. The notification URLs follow. `seat`: the text after
-    the last bid of a seat. `number` (campaign and creative, see `marked`) and `limits` are for the
-    ledger. `campaign`, `creative` and `sent_micros` (the price in the answer's currency) are for
-    the auction log. `click`: campaign and creative as encoded in click ids, if the markup has any.
-    Raises ValueError or TypeError if `pieces`, `values` or `click` are malformed.
+    index of each value in `response.VALUES`. The notification URLs follow. `seat`: the text that
+    follows a seat's last bid. `number` (campaign and creative, see `marked`) and `limits` are for
+    the ledger. `campaign`, `creative` and `sent_micros` (the price in the answer's currency) are
+    for the auction log. `click`: campaign and creative as encoded in click ids, if the markup has
+    any. Raises ValueError or TypeError if `pieces`, `values` or `click` are malformed.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ClickStamp:
 
 @final
 class ClickSigner:
-    """A maker of stamps for a worker's click ids.
+    """A source of stamps for a worker's click ids.
 
     `number` and `keys` come from a `ClickKey`; `persons` is the key of `PersonKey`.
     """

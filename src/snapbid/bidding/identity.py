@@ -17,7 +17,7 @@ from snapbid.campaigns.persons import folded, is_placeholder
 def recognise(device: Device, user: User, family: str) -> str | None:
     """Return the user's name for frequency caps; None without an id, or if tracking is limited.
 
-    `family`: the SSP's. `campaigns.suppression.cap_names` returns the same names.
+    `family`: the SSP's family. `campaigns.suppression.cap_names` returns the same names.
     """
     if device.lmt == 1 or device.dnt == 1:
         return None

@@ -139,7 +139,7 @@ class NativeRequests(dict[tuple[str, Text], NativeRequest | None]):
 
 
 NATIVE_REQUESTS: Final = NativeRequests()
-"""This process' cache of native requests."""
+"""The process's cache of native requests."""
 
 _decoder: Final = msgspec.json.Decoder(NativeMarkup, strict=False)
 _text_decoder: Final = msgspec.json.Decoder(str)

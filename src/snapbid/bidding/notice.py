@@ -63,7 +63,8 @@ class NotesRejections(Protocol):
 
 
 FamilyOf: TypeAlias = Callable[[bytes, bytes], bytes | None]
-"""Returns the family of SSPs that sent a notice with these ids; None if its token is invalid."""
+"""A function that returns the family of SSPs to which a notice's token for these ids belongs, or
+None if the token is invalid."""
 
 
 class NoticeEndpoint:

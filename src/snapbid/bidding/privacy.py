@@ -1,6 +1,6 @@
 """Privacy rules: whether a request's user data may be used (contract 3, "Privacy").
 
-User data may not be used if any of these holds:
+User data may not be used if any of these applies:
 
 - `coppa` is 1.
 - Global Privacy Control is on: `gpc` is 1, or a US section of `gpp` carries the signal, whether

@@ -266,7 +266,7 @@ class Segment(Struct, gc=False):
 
 
 class Data(Struct, gc=False):
-    """One data provider's segments of the user (OpenRTB 2.6, 3.2.21)."""
+    """A data provider's segments for the user (OpenRTB 2.6, 3.2.21)."""
 
     segment: list[Segment] | None = None
 
@@ -438,7 +438,7 @@ def _required(value: Text, path: str, body: bytes) -> str:
 
 
 def _missing(path: str, body: bytes) -> BadRequest:
-    """Build the error for a missing field; say so if its name is in the wrong letter case."""
+    """Build the error for a missing field, or for one whose name is in the wrong letter case."""
     rule = "is required and may not be empty"
     if _INDEX.sub("[]", path) in misspelt_in(body, BidRequest):
         rule = "is required, but its name is in the wrong letter case"

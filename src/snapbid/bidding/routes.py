@@ -1,7 +1,7 @@
 """Paths of the bid and notice endpoints (document 2), and their names in metrics.
 
 POST /api/v1/openrtb2/{sspId}/bid
-GET  /rtb/win   /rtb/bill   /rtb/loss   and the same behind /n/TOKEN (signing.py)
+GET  /rtb/win   /rtb/bill   /rtb/loss   and the same paths below /n/TOKEN (signing.py)
 """
 
 from typing import Final

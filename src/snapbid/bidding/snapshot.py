@@ -31,7 +31,7 @@ class Refused(NamedTuple):
 
 
 class RefusedCampaign(NamedTuple):
-    """A campaign refused for lack of headroom; `shards`: what each shard refused, by its number."""
+    """A campaign refused for lack of headroom; `shards`: what each refused, by shard number."""
 
     document: CampaignPayload
     limits: Limits
