@@ -74,7 +74,7 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     """One advertisement, with its markup in `adm` or, if it is native, in `native`.
 
     `duration` is in seconds, `bitrate` (of video and audio) in kbit/s; `w` and `h` are in pixels.
-    `ads` is the number of ads that play, if there are several (a pod), and `duration` their sum.
+    `ads` is the number of ads that play, if there are several (a pod); `duration` is their total.
     `language` is a language tag in lower case. Three fields have codes from AdCOM's lists (OpenRTB
     2.6, 5.2 ff.): `apis` are the API frameworks that the creative needs, `type` is a banner's ad
     type, and `delivery` are the delivery methods of video and audio. `renditions` are the media

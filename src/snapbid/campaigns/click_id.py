@@ -108,10 +108,10 @@ def read(text: str, keys: Mapping[int, ClickKey]) -> Click | None:
 
 
 def bought(campaign: int, creative: str) -> bytes:
-    """Return the 8 bytes that stand for a campaign (by number) and a creative in click ids."""
+    """Return the 8 bytes that identify a campaign (by number) and a creative in click ids."""
     return campaign.to_bytes(4, "big") + creative_digest(creative)
 
 
 def creative_digest(creative: str) -> bytes:
-    """Return the 4 bytes that stand for a campaign's creative in click ids."""
+    """Return the 4 bytes that identify a campaign's creative in click ids."""
     return sha256(creative.encode()).digest()[:4]

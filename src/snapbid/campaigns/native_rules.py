@@ -302,7 +302,7 @@ _KINDS: Final = {
     "data": ("value", "type"),
     "video": ("vasttag",),
 }
-"""The fields of an asset by its kind, its content first."""
+"""The fields of each kind of asset, starting with the one that has the content."""
 _EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 _PARTS: Final = re.compile(r"[.\[]")
 _DIGITS: Final = re.compile(r"\d{1,10}", re.ASCII)

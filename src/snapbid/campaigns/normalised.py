@@ -1,4 +1,4 @@
-"""The normalised form of a campaign, which the warehouse keeps beside its document.
+"""The normalised form of a campaign, which the warehouse stores along with its document.
 
 The import checks a document and stores its normalised form, with the version of the rules. Loading
 decodes that form without checking it. A document written with plain SQL, or imported under another

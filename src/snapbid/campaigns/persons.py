@@ -28,13 +28,13 @@ HASHES_OF_NOTHING: Final = frozenset(
     for id in (b"", b"00000000-0000-0000-0000-000000000000")
     for made in (md5, sha1, sha256)
 )
-"""What senders send that hash every id, also none and that of a withdrawn advertising id."""
+"""Hashes of an empty id and of a withdrawn advertising id, from senders that hash every id."""
 
 LEAST_ALIKE: Final = 4
 """The length from which an id of one repeated character is a placeholder; one of 0s always is."""
 
 LARGEST_NUMBER: Final = 19
-"""The number of digits of an advertiser's largest customer number."""
+"""The most digits that an advertiser's customer number may have."""
 
 _SPELLING: Final = dict.fromkeys([*range(0x21), *map(ord, "-{}")])
 _AROUND: Final = "'\"<>{}[]()"
@@ -51,7 +51,7 @@ class PersonKey:
         self.key = blake2b(secret, digest_size=16, person=b"snapbid persons").digest()
 
     def member(self, kind: str, id: str, scope: str = "") -> int:
-        """Return the hash that stands for an id in bid requests.
+        """Return the hash of an id in bid requests.
 
         An `ifa` may have any spelling. The scope of a `user` is the SSP's canonical id; that of an
         `eid` is its source, in any letter case.
@@ -64,7 +64,7 @@ class PersonKey:
     ) -> tuple[int | None, int | None]:
         """Return the hashes of an event's user and of its anonymous user.
 
-        Each is None if the id is missing or identifies nobody.
+        Each is None if the id is missing or does not identify a person.
         """
         return (
             self.user(product, client_user_id) if is_somebody(client_user_id) else None,
@@ -111,8 +111,8 @@ def is_placeholder(id: str) -> bool:
     """Return whether an id is a placeholder that senders write when they have no id.
 
     Placeholders are white space, a word such as `null`, an unfilled macro, a repeated character,
-    such as the zeroes of a withdrawn advertising id, or the hash of no id or of these zeroes; each
-    of these may be in quotes or brackets.
+    such as the zeroes of a withdrawn advertising id, or the hash of an empty id or of these zeroes;
+    each of these may be in quotes or brackets.
     """
     text = id.strip()
     own = text.strip(_BETWEEN + _AROUND)

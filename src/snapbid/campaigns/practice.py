@@ -4,7 +4,7 @@
 - Resources loaded over HTTP, in a creative stated to be secure.
 - `mraid.js`, without an API framework that provides it.
 - Addresses that do not use HTTP. Links and images without any scheme are mistakes.
-- Macros that nobody fills in: an ad server's, VAST's in a banner, and any `${…}` that OpenRTB
+- Macros that are never filled in: an ad server's, VAST's in a banner, and any `${…}` that OpenRTB
   does not define.
 """
 
@@ -146,7 +146,7 @@ class _HttpReader(HTMLParser):
 
 
 def check_macros(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
-    """Warn about each macro that nobody fills in, once per macro."""
+    """Warn about each macro that is never filled in, once per macro."""
     if not any(map(text.__contains__, _SIGNS)):
         return
     known: set[str] = set()
@@ -157,7 +157,7 @@ def check_macros(text: str, language: Language, at: Path, mistakes: Mistakes) ->
 
 
 def _unfilled(text: str, language: Language) -> Iterator[tuple[int, str, str]]:
-    """Yield each macro that nobody fills in: its position, its text, and the warning."""
+    """Yield each macro that is never filled in: its position, its text, and the warning."""
     if "%%" in text:
         for macro in _AD_SERVER.finditer(text):
             is_click = "click" in macro[0].lower()

@@ -155,7 +155,7 @@ def _warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
 
 
 def _entries(campaign: Campaign, dimension: str) -> Iterator[tuple[str, str]]:
-    """Yield each entry of a dimension of texts, after the verb "includes" or "excludes"."""
+    """Yield (verb, entry) for each entry of a dimension; verbs are "includes" and "excludes"."""
     values = campaign.targeting.get(dimension, Values())
     for verb, entries in (("includes", values.include), ("excludes", values.exclude)):
         for entry in entries:

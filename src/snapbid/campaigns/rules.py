@@ -31,8 +31,8 @@ class Mistakes(list[CampaignMistake]):
 
 
 Check: TypeAlias = Callable[[Any, Path, Mistakes], Any]
-"""Takes a decoded JSON value, adds its mistakes and warnings, and returns its normal form, which
-counts only if there was no mistake."""
+"""A function that takes a decoded JSON value, adds its mistakes and warnings, and returns its
+normal form, which is valid only if there was no mistake."""
 
 Together: TypeAlias = Callable[[Any, Path, Mistakes], None]
 """A rule about several values: the normal forms of a list's items, or of an object's fields as

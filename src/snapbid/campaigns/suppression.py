@@ -17,7 +17,7 @@ import msgspec
 from snapbid.campaigns.persons import folded
 
 Identifies = Literal["user", "person"]
-"""Whom a value identifies: a user of one product, or the same person in all products."""
+"""The scope of an identifier: a user of one product, or the same person in all products."""
 
 _UNIQUE: Final = re.compile(r"[0-9a-f]{32,64}", re.ASCII)  # UUIDs and SHA-256 hashes, folded
 _UUID_DIGITS: Final = 32
@@ -59,7 +59,7 @@ def cap_names(id: str, families: Iterable[str] = ()) -> list[str]:
 
 
 def event_name(id: str, product: str = "") -> str:
-    """Return the name to hash for an id in a product's events; without a product, in all events."""
+    """Return the name to hash for an id in events of a product or, without one, of any product."""
     return f"id {product}\0{folded(id) if is_unique(id) else id}"
 
 

@@ -1,8 +1,8 @@
 """Reader of VAST and its media (VAST 2, 3 and 4, inline and wrappers).
 
 A document is refused if it is not VAST or no player plays it: text that is not XML, a different
-root or version, no ad, an ad without `InLine` and `Wrapper`; and of the ads that are played, one
-with both, a wrapper without a URL, an inline ad without media. Any other deviation from VAST only
+root or version, no ad, an ad with neither `InLine` nor `Wrapper`; and among the ads that are
+played, one with both, a wrapper without a URL, an inline ad without media. Any other deviation only
 causes a warning (`vast_form`), with its line. Elements are matched by their names as written,
 regardless of namespace, as players do.
 

@@ -75,7 +75,7 @@ _BY_TYPE: Final = ("bitrate", "delivery", "w", "h")  # fields that depend on the
 
 
 def _renditions(creative: Creative, vast: Vast, unstated: set[str]) -> tuple[Rendition, ...]:
-    """Return the media files by type; empty if each type has what the whole creative has."""
+    """Return the media files by type; empty if no type differs from the whole creative."""
     by_type: dict[str, list[MediaFile]] = {mime: [] for mime in creative.mimes}
     for file in vast.files:
         by_type.get(media_type(file.mime), []).append(file)
@@ -153,7 +153,7 @@ def _sizes(vast: Vast) -> list[_Size]:
 
 
 def _agreeing(sizes: list[_Size], w: int | None, h: int | None) -> list[_Size]:
-    """Return the sizes with this width and this height; None agrees with any."""
+    """Return the sizes with this width and this height; None matches any."""
     return [size for size in sizes if w in (None, size[0]) and h in (None, size[1])]
 
 
@@ -161,11 +161,11 @@ def _largest(sizes: list[_Size]) -> _Size | tuple[None, None]:
     return max(sizes, key=lambda size: (size[0] * size[1], size[0]), default=(None, None))
 
 
-# -- what is stated beside them -------------------------------------------------------------------
+# -- stated fields --------------------------------------------------------------------------------
 
 _Agrees: TypeAlias = Callable[[Any, Vast], str | None]
-"""Returns the rule that a creative's field breaks, if any. In a document with mistakes, the field
-may have any type; those mistakes are reported elsewhere."""
+"""A function that returns the rule that a creative's field breaks, if any. In a document with
+mistakes, the field may have any type; those mistakes are reported elsewhere."""
 
 
 def check(creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes) -> None:

@@ -137,7 +137,7 @@ def current_code(subtag: str) -> str:
 
 
 def is_language_code(subtag: str) -> bool:
-    """Return whether a primary subtag may be a code of ISO 639; longer ones name no language."""
+    """Return whether a primary subtag is short enough to be a language code of ISO 639."""
     return len(subtag) <= MAX_LANGUAGE_CODE
 
 
