@@ -58,8 +58,8 @@ class Base(msgspec.Struct, frozen=True):
 
 
 IssuedKeys: TypeAlias = Mapping[str, tuple[str, tuple[str, ...], int, int]]
-"""Product, its presets, requests and events per rolling minute, by an API key's SHA-256
-(hexadecimal)."""
+"""API keys, by their SHA-256 (hexadecimal): product, its presets, and the limits on requests and
+events per rolling minute."""
 
 
 class EventConfig(msgspec.Struct, frozen=True):

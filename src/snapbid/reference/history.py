@@ -25,7 +25,7 @@ _MISSING: Final = frozenset(("", "N/A"))
 
 
 class Quote(NamedTuple):
-    """USD per unit, exact, and the day of the quote."""
+    """A quote of a currency: the exact USD per unit, and the day."""
 
     usd: Fraction
     date: date

@@ -21,11 +21,11 @@ OperatorTable = Mapping[str, Iterable[tuple[date, Decimal]]]
 
 MICROS = 1_000_000
 MAX_FLOOR_MICROS = 2**63 - 1
-"""Higher floors are lowered to this, in micro-USD: no price can reach it."""
+"""The highest floor (micro-USD), which no price can reach; higher floors are lowered to it."""
 
 LEAST_USD: Final = Fraction(1, 1_000_000)
 MOST_USD: Final = Fraction(1_000_000)
-"""USD per unit of a currency in which bids are made: the highest CPM then fits 64 bits."""
+"""Bounds on the USD per unit of a bid's currency, so that the highest CPM fits into 64 bits."""
 
 CACHED_FLOORS = 4096
 _CODE: Final = re.compile(r"[A-Z]{3}")  # of `cur` and `bidfloorcur` (ISO 4217)
