@@ -32,7 +32,7 @@ COMPARISONS: Final = {  # by name, what has the first figure and what has the se
 class Difference(msgspec.Struct, frozen=True):
     """Two figures that should match but differed in two successive audits.
 
-    `comparison`: a key of COMPARISONS; `what`: the compared figure, named for operators.
+    `comparison`: a key of COMPARISONS; `what`: the compared figure, as named for operators.
     """
 
     comparison: str
@@ -42,14 +42,14 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The sources of the first and the second figure, as the log names them."""
+        """The sources of the first and the second figure, as named in the log."""
         return COMPARISONS.get(self.comparison, ("one", "the other"))  # of a newer program
 
 
 class AuditReport(msgspec.Struct, frozen=True):
     """A completed audit; `at` is its time by the clock of Redis (epoch s).
 
-    `counts`: the number of differences by comparison; `shown`: the first SHOWN of them.
+    `counts`: the number of differences by comparison; `shown`: the first SHOWN differences.
     """
 
     at: float
@@ -76,14 +76,14 @@ class LoggedBid(NamedTuple):
     imp_id: str
 
     def digests(self) -> bytes:
-        """Return the digests of an unsigned and of a signed bid with these ids, joined."""
+        """Return the digests of an unsigned and a signed bid with these ids, concatenated."""
         auction, imp = self.auction_id.encode(), self.imp_id.encode()
         family = b"" if self.ssp is None else family_of(self.ssp)
         return bid_digest(auction, imp) + bid_digest(family + auction, imp)
 
 
 class RecordedBids:
-    """Looks bids up in all shards, since a move of the ledger may have taken them to any shard."""
+    """The recorded bids of all shards, since a move of the ledger may have taken a bid to any."""
 
     def __init__(self, redis: Redis, shards: int) -> None:
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]

@@ -41,7 +41,7 @@ class ShardClocks(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """How many bid records, allowances, cap entries and event requests were copied."""
+    """The numbers of bid records, allowances, cap entries and event requests copied."""
 
     records: int
     allowances: int
@@ -50,7 +50,7 @@ class Moved(NamedTuple):
 
 
 class Copy:
-    """Copies a ledger from `source`, with `before` shards, to `target`, with `shards` shards."""
+    """A copy of a ledger from `source`, with `before` shards, to `target`, with `shards` shards."""
 
     def __init__(self, source: Redis, before: int, target: Redis, shards: int) -> None:
         self._source = source
@@ -153,7 +153,10 @@ class Copy:
     async def _copy_users(
         self, keys: ShardKeys, names: Sequence[bytes], shifts: Sequence[int]
     ) -> None:
-        """Copy users' holds or impressions, adding the target shard's shift to their times."""
+        """Copy holds or impressions to their users' shards.
+
+        `shifts`: what to add to their times (ms), by target shard.
+        """
         reads = [part for n in names for part in (("ZRANGE", n, 0, -1, "WITHSCORES"), ("PTTL", n))]
         values = await self._read(reads)
         for name, members, left_ms in zip(names, values[::2], values[1::2], strict=True):

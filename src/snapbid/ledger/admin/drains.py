@@ -41,8 +41,8 @@ class DrainReport(msgspec.Struct, frozen=True):
 async def report(redis: Redis, troubles: Mapping[Any, str]) -> None:
     """Write this drain's report every few seconds until cancelled.
 
-    `troubles` has the current problem of each duty, and may change. Nothing is written while Redis
-    is unavailable; other processes notice the outage themselves.
+    `troubles` maps each of the drain's tasks to its current problem, and may change. Nothing is
+    written while Redis is unavailable; other processes notice the outage themselves.
     """
     name = f"{platform.node()} {os.getpid()}"
     try:

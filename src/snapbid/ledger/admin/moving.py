@@ -59,7 +59,7 @@ class LedgerPlace(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The place in messages, without a password."""
+        """The ledger's location for messages, without the password."""
         parts = (addresses.database(self.url), counted(self.shards, "shard"))
         return f"{address(self.url)} ({', '.join(filter(None, parts))})"
 
@@ -157,7 +157,8 @@ async def move(
 async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
     """Reopen the old ledger, and remove the new one.
 
-    Raises MoveError if the new ledger is in use or has moved on, or was not moved from the old one.
+    Raises MoveError if the new ledger is in use, has itself been moved, or was not moved from the
+    old one.
     """
     source, target = LedgerSide(old), LedgerSide(new)
     try:
@@ -233,9 +234,9 @@ async def _epoch(source: LedgerSide) -> str:
 
 
 async def _check_destination(source: LedgerSide, new: LedgerPlace) -> None:
-    """Refuse the move of a ledger that was moved, or began to move, to another place than `new`.
+    """Raise MoveError if the ledger was moved, or began to move, to any place other than `new`.
 
-    Two copies would count the same notices, each once.
+    Two copies would each count the same notices.
     """
     why = await source.closed()
     unnumbered = f"{address(new.url)} ({counted(new.shards, 'shard')})"  # as 0.1.0 wrote it
@@ -247,7 +248,7 @@ async def _check_destination(source: LedgerSide, new: LedgerPlace) -> None:
 
 
 async def _check_shards(target: LedgerSide) -> None:
-    """Raise MoveError if the new ledger has another number of shards than --shards says."""
+    """Raise MoveError if the new ledger already has a number of shards other than --shards."""
     count = await parts.fetch_count(target.redis)
     if count not in (0, target.shards):
         raise MoveError(
@@ -307,7 +308,7 @@ async def _finish(source: LedgerSide, target: LedgerSide) -> None:
 
 
 async def _origin(ledger: LedgerSide) -> str:
-    """Fetch the epoch of the ledger that this one was moved from; "" if there was none."""
+    """Fetch the epoch of the ledger from which this one was moved; "" if it was not moved."""
     origin: Any = await ledger.redis.hget(ledger.keys[0].state, "moved_from")
     return (origin or b"").decode()
 
@@ -330,7 +331,7 @@ async def _is_in_use(ledger: LedgerSide) -> bool:
 
 
 async def _began(source: LedgerSide) -> str:
-    """Fetch the start of the last run of Redis or the last adoption (epoch s), whichever is later.
+    """Fetch when a run of Redis last began or the ledger was last adopted (epoch s).
 
     In the new ledger, a notice from before this time never counts for a bid made after it.
     """
@@ -436,7 +437,7 @@ async def _sum(ledger: LedgerSide, count: Callable[[ShardKeys], Awaitable[int]])
 async def _until_none(left: Callable[[], Awaitable[int]], what: str) -> None:
     """Wait until `left` returns 0. Raises MoveError after CARRIED_S without progress.
 
-    `what`: the text of that error, after the number left.
+    `what`: the error's text, which follows the number left.
     """
     loop = asyncio.get_running_loop()
     least, since = await left(), loop.time()

@@ -23,7 +23,7 @@ def pack_notice(
     came: tuple[int, int],
     run: tuple[int, int],
 ) -> bytes:
-    """Pack a notice in the form of `records.NOTICE`. Raises OverflowError for what does not fit."""
+    """Pack a notice as `records.NOTICE` describes. Raises OverflowError if a value does not fit."""
 
 @final
 class AnswerBids:

@@ -11,7 +11,7 @@ from snapbid.ledger.scripts import script
 
 
 class OwnClock(NamedTuple):
-    """How far this machine's clock is ahead of another, accurate to within `doubt_s`."""
+    """The lead of this machine's clock over another, accurate to within `doubt_s`."""
 
     ahead_s: float
     doubt_s: float

@@ -45,10 +45,10 @@ logger = logging.getLogger(__name__)
 class Ledger:
     """A worker's interface to the ledger.
 
-    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool`: a
+    `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held; `spool`: the spool's
     directory; `replicas`: see Connections. `replayed` is called with each notice settled from the
-    spool and its verdict. `clock`, if given, returns epoch seconds and replaces all clocks, that of
-    Redis included.
+    spool and its verdict. `clock`, if given, returns epoch seconds and replaces all clocks,
+    including that of Redis.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Ledger:
         done: "Pending[str | None]",
         otherwise: tuple[int, bytes] | None,
     ) -> None:
-        """Spool a notice, followed by its alternative reading if there is one."""
+        """Spool a notice, followed by the second notice that its URL may mean, if there is one."""
         own_time = not self._clocks[number].is_known
         notices = [(number, _spooled(packed))]
         if otherwise is not None:
@@ -182,7 +182,7 @@ class Ledger:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this is not the warehouse's current ledger, in which case no bids are kept."""
+        """Whether this is not the warehouse's current ledger, so that it refuses all bids."""
         return any(shard.is_foreign for shard in self._shards)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
@@ -228,7 +228,7 @@ class Ledger:
     async def look(
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
     ) -> Verdicts:
-        """Return the verdicts that `remember` would give now; "" if Redis gives none in time."""
+        """Return the verdicts that `remember` would give now; "" if it would take too long."""
         return await self._loop.create_task(self._look(auction_id, bids, user, within_s))
 
     async def _look(
@@ -414,7 +414,7 @@ class Ledger:
     async def _sign_off(self, token: str) -> bool:
         """Deregister a process in all shards, so that holds no longer wait for its notices.
 
-        Return whether all shards and their replicas have the change. Otherwise the process must be
+        Return whether all shards and their replicas have done so. If not, the process must be
         deregistered again, since a failover could bring its registration back.
         """
         try:

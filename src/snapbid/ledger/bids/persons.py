@@ -19,7 +19,7 @@ UNDER_WAY_S: Final = 2.0  # for sweepers to deliver the entries they have read
 class ErasedUsers(NamedTuple):
     """The numbers of cap keys removed, and of open bids from which a user was removed.
 
-    A cap key has one user's holds, or impressions, of one campaign.
+    A cap key stores one user's holds on a campaign's impressions, or the impressions themselves.
     """
 
     caps: int

@@ -64,7 +64,7 @@ class BidVerdict(StrEnum):
 
 
 class NoticeVerdict(StrEnum):
-    """The outcome of a notice. `LATE`: counted on the day of settlement, not of the bid."""
+    """The outcome of a notice. `LATE`: counted on the day of settlement, not the bid's day."""
 
     COUNTED = "c"
     LATE = "l"
@@ -129,7 +129,7 @@ Verdicts = str  # a BidVerdict for each bid; empty if they were not remembered i
 
 
 class BidBatch(NamedTuple):
-    """A batch of bids as sent: all that is needed to roll it back."""
+    """A batch of bids as sent, with all that is needed to roll it back."""
 
     writer: str
     number: int

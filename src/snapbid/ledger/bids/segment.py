@@ -12,7 +12,7 @@ from snapbid.base.redis_keys import ShardKeys
 
 
 class FormerLedger(NamedTuple):
-    """A ledger before a move. The move took shard N's bids to shard N modulo the new count."""
+    """A ledger before a move, which took bids of shard N to shard N modulo the new count."""
 
     shards: int
     until: int  # when its last bids expire here (epoch s)

@@ -126,7 +126,7 @@ class Rollback(msgspec.Struct, frozen=True):
 
 
 class GroupCommit:
-    """Forms batches for a shard and handles the replies; all times are event loop times.
+    """The batches of a shard and the handling of replies; all times are event loop times.
 
     A command is the name of a script with its arguments.
 
@@ -480,7 +480,7 @@ class LedgerShard:
     async def close(self, until: float) -> None:
         """Send queued requests if connected, roll back unconfirmed batches, then disconnect.
 
-        Waits for the rollbacks until `until` (loop time) at most.
+        Stops waiting for the rollbacks at `until` (loop time).
         """
         await self.trips.flush()
         while self._core.unconfirmed and self._loop.time() < until:
@@ -527,7 +527,8 @@ class LedgerShard:
     def hold(self, packed: bytes, within_s: float, *, ends: bool = False) -> "Reply[str] | None":
         """Hold a capped user's impression, or end a hold (PendingHold).
 
-        Returns None if too many requests are waiting, or if a new hold finds the shard unavailable.
+        Returns None if too many requests are waiting, or if the shard is unavailable for a new
+        hold.
         """
         if not (self.connected or ends):
             return None

@@ -96,7 +96,7 @@ class _Message(NamedTuple):
 
 
 class Allocator:
-    """Moves money between shards; any number of allocators may work at the same time.
+    """An allocator of money to shards; any number of allocators may work at the same time.
 
     `clock` returns epoch seconds; `simulated`: see `script`; `unavailable`: shards to skip for now.
     """
@@ -207,7 +207,7 @@ class Allocator:
         return _Move(after, messages, (allowed, granted))
 
     def _patience_ms(self, budget: EscrowedBudget) -> int:
-        """Return the delay (ms) of the next refill request if there is no money for a bid."""
+        """Return the delay (ms) of the next refill request while no money is left for a bid."""
         midnight_ms = DAY_MS - int(self._clock() * 1000) % DAY_MS
         return min(GROWING_MS if budget.grows else SPENT_MS, midnight_ms)
 
@@ -276,7 +276,8 @@ class Allocator:
     def _parsed(self, budget: EscrowedBudget, segment: str, state: bytes) -> _Stored:
         """Parse an account.
 
-        An account from another run of Redis may be outdated, so it counts as knowing no allowance.
+        An account from another run of Redis may be outdated, so all its allowances count as
+        unknown.
         """
         known = msgspec.json.decode(state, type=_State) if state else _State(segment, {})
         accounts = {}
@@ -331,9 +332,9 @@ class Allocator:
 
 
 class _Move(NamedTuple):
-    """A campaign's accounts after a round, and by shard the updates of its allowances.
+    """A campaign's accounts after a round, and the updates of its allowances by shard.
 
-    `unexplained`: see the function.
+    `unexplained`: the result of escrow.unexplained.
     """
 
     accounts: Accounts
@@ -342,7 +343,7 @@ class _Move(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the accounts know all allowances."""
+        """Whether the allowances of all shards are known."""
         return all(entry.is_known for account in self.accounts.values() for entry in account)
 
 

@@ -29,7 +29,7 @@ NOTHING: Final = CampaignSpend(0, 0, 0, 0)
 
 
 class Budgets:
-    """Reads budgets in all shards. `clock` returns epoch seconds; `simulated`: see `script`."""
+    """A reader of all shards' budgets. `clock` returns epoch seconds; `simulated`: see `script`."""
 
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False

@@ -50,7 +50,7 @@ class Allowance(NamedTuple):
 
 
 class AccountEntry(NamedTuple):
-    """An account's record of a shard; `is_known`: whether it has learned the shard's allowance."""
+    """An account's record of a shard; `is_known`: whether it includes the shard's own figures."""
 
     granted: int = 0
     returned: int = 0
@@ -61,7 +61,7 @@ Account: TypeAlias = tuple[AccountEntry, ...]  # by shard
 
 
 def opened(shards: int) -> Account:
-    """Return a new account, which knows no allowance yet."""
+    """Return a new account, with no shard's allowance known yet."""
     return (AccountEntry(),) * shards
 
 
@@ -85,10 +85,10 @@ def learn(account: Account, allowances: Sequence[Allowance | None]) -> Account:
 
 
 def unexplained(account: Account, allowances: Sequence[Allowance | None]) -> tuple[int, int]:
-    """Return the grants of allowances that have more than the account granted them, and the latter.
+    """Sum up grants that exceed the account's record; return (allowances' sum, account's sum).
 
-    Only known allowances count. An account that has not changed meanwhile proves a defect: grants
-    were lost from it, so it may grant their money again.
+    Only known allowances count. If the account has not changed meanwhile, any excess proves a
+    defect: the account has lost grants, so it may grant their money again.
     """
     pairs = [
         (allowance.granted, entry.granted)
@@ -144,7 +144,7 @@ def plan(
     limit: int,
     passed_s: float,
 ) -> Plan:
-    """Plan transfers that fill every allowance for a second's spend, and take idle money back.
+    """Plan transfers that fill every allowance with a second's spend, and take idle money back.
 
     `demands` cover the last `passed_s`; `price` is the cost of one bid. As the budget runs out,
     allowances are filled less. If the free money cannot fill all allowances, it only covers refused

@@ -33,7 +33,7 @@ class _Last(NamedTuple):
 
 
 class HeadroomReader:
-    """Reads every shard's refill requests, and new releases. `clock` returns epoch seconds."""
+    """A reader of every shard's refill requests and new releases. `clock` returns epoch seconds."""
 
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False

@@ -26,7 +26,7 @@ class EarlyEnd(NamedTuple):
 
 
 class Holds:
-    """Looks in all shards for open bids whose cost is no longer held.
+    """A search of all shards for open bids whose cost is no longer held.
 
     `clock` returns epoch seconds.
     """

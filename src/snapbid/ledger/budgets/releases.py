@@ -38,7 +38,7 @@ def releases_path(runtime_dir: Path) -> Path:
 
 
 class ReleaseWriter:
-    """Writes releases to a new file at `path`."""
+    """A writer of releases to a new file at `path`."""
 
     def __init__(self, path: Path) -> None:
         beside = path.with_suffix(f".{os.getpid()}")
@@ -59,7 +59,7 @@ class ReleaseWriter:
 
 
 class ReleaseReader:
-    """Reads new releases. Raises OSError if there is no file."""
+    """A reader of new releases. Raises OSError if there is no file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:

@@ -32,7 +32,7 @@ _STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # verdicts that leave no hold to
 
 
 class Capping:
-    """Remembers answers that contain capped bids, in two steps: holds first, then the bids."""
+    """A way to remember answers with capped bids, in two steps: holds first, then the bids."""
 
     def __init__(self, shards: Sequence[LedgerShard]) -> None:
         self._shards = shards

@@ -34,7 +34,7 @@ _USER_AT: Final = 5
 
 
 class _Outbox(NamedTuple):
-    """A shard's entries for another shard; `is_whole`: whether these are all of them."""
+    """A shard's entries for another shard; `is_whole`: whether none are left out."""
 
     entries: bytes
     is_whole: bool
@@ -52,7 +52,7 @@ class _Outboxes(NamedTuple):
 
 
 class OutboxSweeper:
-    """Delivers outbox entries; any number of sweepers may run.
+    """A sweeper, which delivers outbox entries; any number of sweepers may run.
 
     `clock` returns epoch seconds; `simulated`: see `script`.
     """
@@ -136,5 +136,5 @@ def user_of(entry: bytes) -> bytes:
 
 
 def _split(entries: bytes) -> list[bytes]:
-    """Split concatenated entries, whose layout makes entries of rolled-back bids sort last."""
+    """Split concatenated entries; once sorted, those of rolled-back bids come last."""
     return [entries[at : at + ENTRY_SIZE] for at in range(0, len(entries), ENTRY_SIZE)]
