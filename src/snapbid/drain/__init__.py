@@ -1,4 +1,4 @@
-"""Drains Redis into the warehouse, exactly once (contract 5).
+"""Drain Redis into the warehouse, exactly once (contract 5).
 
 The ledger keeps cumulative counters in Redis, and the names of changed counters. A round sets the
 names aside, reads the counters in batches, and absorbs each batch in one transaction, which adds

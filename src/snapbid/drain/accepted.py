@@ -1,4 +1,4 @@
-"""Compares accepted events with stored events, for the self-audit.
+"""Compare accepted events with stored events, for the self-audit.
 
 Workers count the events they acknowledge, by minute of receipt and product (queues/queue.py). The
 drain subtracts the events that get no row: repeats, conflicts and dead letters. All other counted
@@ -38,7 +38,7 @@ class _Look(NamedTuple):
 
 
 class AcceptedEvents:
-    """Compares recently accepted events with stored events; `clock` returns epoch seconds."""
+    """A comparison of recently accepted with stored events; `clock` returns epoch seconds."""
 
     def __init__(self, redis: Redis, shards: int, clock: Callable[[], float]) -> None:
         self._redis = redis
@@ -74,7 +74,7 @@ class AcceptedEvents:
     async def _look_at(self, keys: ShardKeys) -> _Look:
         """Read a shard's oldest entry, counts and newest entry, in this order.
 
-        A counted event that is still queued then lies between the two entries.
+        Any counted event that is still queued then lies between the two entries.
         """
         oldest: Any = await self._redis.xrange(keys.events, count=1)
         scan = self._redis.hscan_iter(keys.accepted, count=SCANNED)

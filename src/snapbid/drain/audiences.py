@@ -1,4 +1,4 @@
-"""Derives audience members from events, and persons to whom a product must not advertise.
+"""Derive audience members from events, and persons to whom a product must not advertise.
 
 Both facts are stored in the transaction that stores the events, so each event counts once, however
 often it is repeated. The order of arrival does not matter: the time of an event decides (contract

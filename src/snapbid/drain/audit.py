@@ -5,9 +5,9 @@
     campaigns   wins, CPMs and impressions of all SSPs, and of all campaigns, by day
     budgets     a campaign's spend according to the ledger, and according to the warehouse
     holds       the cost of open bids, and the holds of their campaigns' budgets (holds.py)
-    grants      what allowances were granted, and what their account knows of that
+    grants      what allowances were granted, and what their account has recorded of it
     outboxes    entries that were posted and not delivered, and those in the outbox
-    heartbeats  the last that a process had acknowledged, and the last that a promoted replica has
+    heartbeats  the last one acknowledged to a process, and the last one on a promoted replica
     events      accepted events, and stored events (accepted.py)
     conversions the daily sums of conversions, and the stored events that they count
     auctions    bids and notices in the auction log, and in the report tables (logged.py)
@@ -88,9 +88,9 @@ repeated = RepeatedLog(logger)
 
 
 class Auditor:
-    """Audits the ledger's shards and the warehouse; call `audit` repeatedly.
+    """An auditor of the ledger's shards and the warehouse; call `audit` repeatedly.
 
-    `log`: the directory of the auction log, if there is one; `clock`: epoch seconds.
+    `log`: the directory of the auction log, if there is one; `clock` returns epoch seconds.
     """
 
     def __init__(
@@ -358,7 +358,7 @@ def _named(name: str, differing: Iterable[comparison.Differing]) -> list[Differe
 
 
 def child_of(settings: StoreSettings) -> ChildProcess:
-    """Return the process that audits beside a drain with these settings."""
+    """Return the child process that audits for a drain with these settings."""
     environ = to_environ(settings, SETTINGS)
     module = "snapbid.drain.audit"
     return ChildProcess("audit", module, stop_s=STOP_S, after_s=AFTER_S, environ=environ)

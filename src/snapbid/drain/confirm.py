@@ -1,4 +1,4 @@
-"""Restores budgets, so that campaigns with a budget may bid in new runs (contract 5, point 3).
+"""Restore budgets, so that campaigns with a budget may bid in new runs (contract 5, point 3).
 
 A shard whose data is intact needs nothing. If data was lost or replaced with an older copy, the
 lost spend is known only to the warehouse, and is first added back to the budgets. One drain at a

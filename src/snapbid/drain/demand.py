@@ -1,4 +1,4 @@
-"""Rebuilds the demand signals in a child process when campaigns or SSPs have changed."""
+"""Rebuild the demand signals in a child process when campaigns or SSPs have changed."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class DemandBuilder:
-    """Rebuilds the demand signals in the warehouse at `dsn`."""
+    """A builder of the demand signals in the warehouse at `dsn`."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

@@ -59,7 +59,7 @@ class _ShardRound:
 
 
 class Drain:
-    """Drains the counters of shards into the warehouse; `clock` returns epoch seconds.
+    """The drain of shards' counters into the warehouse; `clock` returns epoch seconds.
 
     Counted notices are also added to `request_stats`, for the diagnosis of recent traffic.
     """
@@ -259,7 +259,7 @@ class Drain:
     async def _absorb_parts(
         self, connection: asyncpg.Connection, parts: Sequence["_ShardRound"]
     ) -> int:
-        """Absorb the batch read for each part; return how many counters changed."""
+        """Absorb the batch read from each shard; return how many counters changed."""
         if not parts:
             return 0
         read = []
@@ -344,7 +344,7 @@ class Drain:
 
 
 def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
-    """Defer the counters at these indices, counted over all parts, to a later round."""
+    """Defer counters to a later round; `indices` count through all parts, in order."""
     counters = [
         (part, segment.segment, counter)
         for part in parts
@@ -358,7 +358,7 @@ def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
-    """Return the counters from index `start` up to `end`, counted over all sources."""
+    """Return the counters from index `start` up to `end`, counting through all sources."""
     part = []
     for each in read:
         counters = each.counters[max(start, 0) : max(end, 0)]

@@ -1,4 +1,4 @@
-"""Creates partitions for events, and deletes expired events and audience data (contract 7).
+"""Create partitions for events, and delete expired events and audience data (contract 7).
 
 If events are kept for a number of days, each partition holds one day. Once all events of a
 partition are older than this number of days, the partition is dropped, and their ids are deleted.
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class EventDays:
-    """Keeps events for `keep_days`, for ever if None; `clock` returns epoch seconds."""
+    """The retention of events for `keep_days`, for ever if None; `clock` returns epoch seconds."""
 
     def __init__(self, keep_days: int | None, clock: Callable[[], float]) -> None:
         self._keep_days = keep_days

@@ -1,4 +1,4 @@
-"""Drains accepted events from the streams into the warehouse, exactly once (contract 7).
+"""Drain accepted events from the streams into the warehouse, exactly once (contract 7).
 
 A round takes requests from each of this drain's streams, alternating between products. It enriches
 their events, and stores them in one transaction together with the flags of their sequences, the
@@ -77,7 +77,7 @@ class Queued(NamedTuple):
 
 
 class EventDrain:
-    """Drains event streams into the warehouse.
+    """The drain of event streams into the warehouse.
 
     `clock` returns epoch seconds. `keep_days`: how long events are kept; None for ever.
     """
@@ -204,7 +204,7 @@ class EventDrain:
                 await transaction.rollback()
 
     async def _revise(self, connection: asyncpg.Connection) -> None:
-        """Flag cash-outs again, in pages; a cash-out that fails even alone keeps its flags."""
+        """Flag cash-outs again, in pages; one that fails even on its own keeps its flags."""
         until = monotonic() + REVISE_S
         more = 1
         while more and monotonic() < until:
@@ -269,7 +269,7 @@ class EventDrain:
     async def _dead_letter(
         self, connection: asyncpg.Connection, letters: Sequence[DeadLetter]
     ) -> None:
-        """Keep events that could not be stored, but none of a forgotten person."""
+        """Store events as dead letters, but drop those of forgotten persons."""
         async with connection.transaction():
             await self._hold_erasure(connection)
             kept = [
@@ -315,7 +315,7 @@ class EventDrain:
         return known, theirs
 
     async def _hold_erasure(self, connection: asyncpg.Connection) -> None:
-        """Keep `forget` from running until the transaction ends; read whom it has forgotten."""
+        """Keep `forget` from running until the transaction ends; load whom it has forgotten."""
         await persons.hold_erasure(connection)
         mark = await persons.fetch_mark(connection)
         if mark != self._suppression_mark:

@@ -1,4 +1,4 @@
-"""Fences the drain against a restored ledger or warehouse (contract 5, point 3).
+"""Fence the drain against a restored ledger or warehouse (contract 5, point 3).
 
 Either store may have been replaced: the ledger with an older copy of its data (a restored file, a
 lagging replica), the warehouse with a backup or with a different warehouse. The numbers of counter
@@ -50,7 +50,7 @@ class OtherLedgerError(RedisError):
 
 
 class _Known(NamedTuple):
-    """A shard as it was last seen."""
+    """A shard's data set and last batches, as of the last check."""
 
     epoch: str
     read: Batch  # the last batch read
@@ -58,7 +58,7 @@ class _Known(NamedTuple):
 
 
 class Fence:
-    """Compares ledger and warehouse shard by shard, and numbers the batches."""
+    """A comparison of ledger and warehouse, shard by shard, which also numbers the batches."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
@@ -93,19 +93,19 @@ class Fence:
         return self._known[shard].read.number + 1
 
     def step(self, shard: int, batch: Batch) -> Step:
-        """Return the warehouse's step to the shard's next batch."""
+        """Return the step from the last batch that the warehouse has of a shard to `batch`."""
         known = self._known[shard]
         return Step(known.epoch, shard, known.absorbed, batch)
 
     def note(self, steps: Iterable[Step]) -> None:
-        """Note that steps have been taken."""
+        """Note that the warehouse has recorded these steps."""
         for step in steps:
             self._known[step.shard] = _Known(step.epoch, step.next, step.next)
 
     async def _check_identity(
         self, connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
     ) -> Batch | None:
-        """Return the last batch that the warehouse has of the shard's data set, if any."""
+        """Check whose shard this is; return the last batch absorbed from its data set, if any."""
         # Asked in each round, to notice a lost connection, another warehouse behind it, and one
         # whose data was replaced.
         identity, epoch, absorbed = await fence.owner(connection, state.epoch, shard.number)

@@ -1,4 +1,4 @@
-"""Forgets persons: removes their data from the warehouse, and suppresses later data.
+"""Forget persons: remove their data from the warehouse, and suppress later data.
 
 A user id identifies a person only in one place: `1001` may be one user of a product, a different
 user of another product, and a third at an SSP. So a request must name the place, unless the
@@ -88,7 +88,7 @@ class Place(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An event that contains ids to forget; `names`: those ids as named by `event_name`."""
+    """An event that contains ids to forget; `names`: the results of `event_name` for these."""
 
     event_id: str
     received_at: datetime
@@ -97,7 +97,7 @@ class Match(NamedTuple):
 
 
 def check(ids: Iterable[str]) -> None:
-    """Refuse ids that identify nobody, or many persons. Raises ForgetError."""
+    """Raise ForgetError if any id identifies nobody, or many persons."""
     wrong = [why for id in ids if (why := _refusal(id)) is not None]
     if wrong:
         raise ForgetError("\n".join(wrong))
@@ -156,7 +156,7 @@ async def _matches(
 
 
 def _sought(ids: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Divide ids into ids to compare as they are, and folded ids to compare in any spelling."""
+    """Split ids into those compared as they are and, folded, those compared in any spelling."""
     return [id for id in ids if not is_unique(id)], [folded(id) for id in ids if is_unique(id)]
 
 
@@ -170,7 +170,7 @@ def _letter_names(letter: persons.Letter, wanted: Collection[str]) -> bool:
 
 
 def is_letter_of(payload: bytes, suppression: Suppression) -> bool:
-    """Return whether an id in a dead letter identifies a forgotten person; not if unreadable."""
+    """Return whether an id in a dead letter identifies a forgotten person; False if unreadable."""
     try:
         product, ids = _ids_in(payload)
     except (msgspec.DecodeError, AttributeError):
@@ -228,8 +228,8 @@ async def _resolve(
     """Return the places where each id identifies a user, as far as the warehouse knows.
 
     For an unknown id, these are the product, if there is only one, and the SSP, if there is only
-    one. Raises ForgetError for ids known in several places. `names`: those in stored events and
-    conflicts, as named by `event_name`.
+    one. Raises ForgetError for ids known in several places. `names`: the results of `event_name`
+    for the ids in stored events and conflicts.
     """
     found, wrong = {}, []
     for id in ids:

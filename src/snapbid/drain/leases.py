@@ -1,4 +1,4 @@
-"""Shares the shards between drains by leases (contract 10).
+"""Share the shards between drains by leases (contract 10).
 
 A drain that can read all shards counts as able. Able drains have equal shares: a drain with more
 than its share releases shards, one with less takes free ones. So drains come and go without a

@@ -1,4 +1,4 @@
-"""Compares the auction log with the reports, for the self-audit (contract 11).
+"""Compare the auction log with the reports, for the self-audit (contract 11).
 
 Every bid and notice that the log records as counted must be in the reports. The reverse need not
 hold: rows reach the files minutes later, and other machines may have their own log, or none. A
@@ -46,7 +46,7 @@ class Lacking(NamedTuple):
 
 
 class LoggedAuctions:
-    """Compares the auction log in a directory with the reports, day by day.
+    """A comparison of the auction log in a directory with the reports, day by day.
 
     `clock` returns epoch seconds.
     """
@@ -99,9 +99,9 @@ class LoggedAuctions:
         return self._read[day][1]
 
     async def _named(self, day: datetime.date, lacking: Lacking) -> Difference:
-        """Add to a difference a few recent auctions whose bid or notice the ledger lacks, too.
+        """Name in a difference a few recent auctions whose bid or notice the ledger also lacks.
 
-        Returns it unchanged if there are none, or if the files are gone by now.
+        Returns the difference unchanged if there are none, or if the files are gone by now.
         """
         from snapbid.auctionlog import daily
 

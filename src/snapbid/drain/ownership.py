@@ -1,4 +1,4 @@
-"""Decides which ledger is the warehouse's own (contract 5, point 3).
+"""Decide which ledger is the warehouse's own (contract 5, point 3).
 
 The warehouse records the data set (epoch) of each shard, and so the number of shards. A ledger is
 

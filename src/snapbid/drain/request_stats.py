@@ -1,4 +1,4 @@
-"""Drains the workers' request statistics of SSPs from Redis into the warehouse, by day.
+"""Drain the workers' request statistics of SSPs from Redis into the warehouse, by day.
 
 A day is stored as it stands in Redis, in place of its earlier version, so draining it twice changes
 nothing. These are statistics, not accounting (operations/golive/store.py).
@@ -18,7 +18,7 @@ EVERY_S: Final = 2.0
 
 
 class RequestStatsDrain:
-    """Drains the statistics of days that have changed."""
+    """The drain of request statistics, limited to days that have changed."""
 
     def __init__(self, store: RequestStatsStore) -> None:
         self._store = store

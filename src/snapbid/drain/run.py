@@ -90,9 +90,9 @@ class Rounds(Protocol):
 
 
 class Duty(NamedTuple):
-    """A task of the drain; `acquire` acquires its lease, `name` is its name in the log.
+    """A task of the drain; `acquire`, if any, acquires its lease; `name` is its name in the log.
 
-    Counters and events have no sole lease: drains share them shard by shard (leases.py).
+    Counters and events are not leased as a whole: drains share them by shard (leases.py).
     """
 
     acquire: Callable[[asyncpg.Connection], Awaitable[bool]] | None
@@ -189,7 +189,7 @@ async def _run(settings: StoreSettings, metrics: Metrics, geo: GeoDatabase, risk
 
 
 class Process:
-    """Runs a duty's rounds whenever both stores are available and the lease is free.
+    """A loop that runs a duty's rounds whenever both stores are available and the lease is free.
 
     `troubles`: by duty, the problem that currently prevents its rounds. `redis_url`: for messages.
     """

@@ -1,4 +1,4 @@
-"""Flags events that are out of order, or inconsistent with their sequence (document 3; contract 7).
+"""Flag events that are out of order, or inconsistent with their sequence (document 3; contract 7).
 
 Events arrive in any order, so none is refused. An event without its reference is flagged
 `reference_missing`, and `out_of_order` once the reference has arrived after it; the reference

@@ -1,4 +1,4 @@
-"""Remembers failed events, so that the drain does not retry them unchanged for ever.
+"""Remember failed events, so that the drain does not retry them unchanged for ever.
 
 Storing an event may time out or end the connection, and would do so again at each retry. So
 failures are remembered between rounds: the products concerned are drained separately, a batch of

@@ -1,4 +1,4 @@
-"""Suspends creatives that an SSP keeps rejecting for their content (contract 11).
+"""Suspend creatives that an SSP keeps rejecting for their content (contract 11).
 
 The ledger counts rejections, and the drain absorbs these counts into rows of creative_rejection,
 exactly once. A round sums these rows by creative, and removes them in the same transaction.
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class SuspensionRounds:
-    """Suspends creatives that meet the conditions of a rule, each for `suspend_s` seconds."""
+    """Rounds that suspend creatives for `suspend_s` seconds each, if they meet `rule`."""
 
     def __init__(self, rule: SuspensionRule, suspend_s: int) -> None:
         self._rule = rule

@@ -1,4 +1,4 @@
-"""Removes counters of past days from Redis, and their absorbed values from the warehouse."""
+"""Remove counters of past days from Redis, and their absorbed values from the warehouse."""
 
 import datetime
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Closes the drain's warehouse connection once no server process works on its statement.
+"""Close the drain's warehouse connection once no server process works on its statement.
 
 A connection may fall silent without either side noticing: a message announces more bytes than
 follow, or a middlebox stops forwarding. To the drain that looks like a slow statement. TCP
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that knows its server process, and since when a statement has been pending."""
+    """A connection with its server's process id, and the time a pending statement was sent."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
