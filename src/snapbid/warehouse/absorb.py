@@ -1,4 +1,4 @@
-"""Absorbs the ledger's counters into the report tables, in rows marked `counted` (contract 5).
+"""Absorb the ledger's counters into the report tables, in rows marked `counted` (contract 5).
 
 Counters in Redis are cumulative. The absorbed value of each is kept beside the report tables, and
 both change in one statement, so absorbing the same counters again changes nothing.
@@ -42,7 +42,7 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """The key of an SSP's count in `Absorbed.grown`."""
+    """A key of `Absorbed.grown`, for an SSP's count of one kind."""
 
     number: int  # the SSP's
     kind: str  # w, i, l or n (drain/names.py)

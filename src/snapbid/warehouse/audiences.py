@@ -139,13 +139,13 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
 
 
 async def complete(connection: asyncpg.Connection, number: int) -> None:
-    """Note that an audience has all its members."""
+    """Mark an audience as complete: it has all its members."""
     await connection.execute("update audience set complete = true where number = $1", number)
 
 
 @asynccontextmanager
 async def changing(connection: asyncpg.Connection, id: str) -> AsyncIterator[None]:
-    """Wait until nobody else adds the audience with this id, and keep others from doing so."""
+    """Hold the lock for adding the audience with this id, after waiting for it."""
     await connection.execute("select pg_advisory_lock($1, hashtext($2))", _ADDED, id)
     try:
         yield
@@ -235,7 +235,7 @@ where product = {product} and event = {event} and arrival <= {last}
 async def fetch_last_arrival(connection: asyncpg.Connection) -> int:
     """Fetch the last `arrival` given to an event, 0 if there is none.
 
-    While a product is locked, the events stored of it are those up to this one.
+    While a product is locked, all its stored events have an `arrival` up to this one.
     """
     last: int = await connection.fetchval(
         "select coalesce(pg_sequence_last_value(pg_get_serial_sequence('events', 'arrival')), 0)"
@@ -500,7 +500,7 @@ async def link(
 
 
 async def renew(connection: asyncpg.Connection, persons: Iterable[int]) -> None:
-    """Keep the links of persons of whom there is an event, whichever members it names."""
+    """Renew all links of persons who had an event, whichever members the event names."""
     await connection.execute(_RENEW, list(persons))
 
 
@@ -624,9 +624,9 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 async def discard(connection: asyncpg.Connection, days: int) -> int:
     """Delete a batch of expired rows; return how many were deleted, 0 once none is left.
 
-    A membership expires KEPT_DAYS after its end. A link expires once its person, and an alias once
-    it, has not been seen for `days` days, unless the person has counts for an audience or is
-    restricted.
+    A membership expires KEPT_DAYS after its end. A link expires when its person, and an alias
+    when the pair itself, has not been seen for `days` days. Both are kept while the person has
+    counts for an audience or is restricted.
     """
     deleted = 0
     for table, seen_at in (("person_link", "person_seen_at"), ("person_alias", "seen_at")):

@@ -25,7 +25,7 @@ class StoredBase(msgspec.Struct, frozen=True):
 
 
 async def connect_following(dsn: str, name: str) -> asyncpg.Connection:
-    """Connect as PUBLISHER or MEMBERS, in a session that may be idle until there is a change."""
+    """Connect under the name PUBLISHER or MEMBERS, in a session that may stay idle for long."""
     own = {"application_name": name, "idle_session_timeout": "0"}
     return await asyncpg.connect(dsn, timeout=10, server_settings=own)
 

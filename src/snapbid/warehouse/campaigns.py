@@ -23,7 +23,7 @@ class UnknownCampaignError(LookupError):
 
 
 class ImportCounts(msgspec.Struct, frozen=True):
-    """How many campaigns an import added, changed and left unchanged."""
+    """The numbers of campaigns that an import added, changed and left unchanged."""
 
     added: int
     changed: int
@@ -106,8 +106,8 @@ async def replace_many(
     """Add or replace campaigns, all or none.
 
     `documents` are tuples of id, JSON document and, with `rules`, the form normalised under that
-    version of the rules. Ids must be unique. An unchanged document keeps its revision, and one
-    without a status the campaign's status. Documents are consumed one by one; an error raised by
+    version of the rules. Ids must be unique. An unchanged document keeps its revision; a document
+    without a status keeps the campaign's. Documents are consumed one by one; an error raised by
     their iterator ends the import.
     """
     async with connection.transaction():

@@ -1,4 +1,4 @@
-"""Compares figures that the warehouse keeps twice, for the self-audit (contract 11).
+"""Compare figures that the warehouse keeps twice, for the self-audit (contract 11).
 
 A comparison reads one snapshot, and returns only figures that differ.
 """

@@ -42,7 +42,7 @@ async def store(connection: asyncpg.Connection, signals: Mapping[str, DemandSign
 
 
 async def fetch(pool: asyncpg.Pool, ssp: str, timeout_s: float) -> DemandSignal | None:
-    """Fetch the signal of a canonical id; None if it is not built, or no longer renewed.
+    """Fetch the signal of a canonical id; None if it is missing or out of date.
 
     Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
     """

@@ -154,9 +154,9 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Prepare a session to store events. Returns True: any number of drains may store events.
+    """Prepare a session to store events; return True, since any number of drains may do so.
 
-    If permitted, keep the server from quoting refused rows in its log.
+    Also keeps the server from quoting refused rows in its log, if permitted.
     """
     # A plan that was made while a table was empty would read all of it until it is analyzed.
     await connection.execute("set enable_seqscan = off")
@@ -224,7 +224,7 @@ async def store(
 
 
 def _record(row: EventRow) -> tuple[object, ...]:
-    """Return the columns of a row, as in `_STORED`."""
+    """Return the values of a row, in the order of the columns in `_STORED`."""
     flags = row.flags.split(",") if row.flags else []
     if row.campaign is None:
         return (*row[:10], flags, None, None, None, None, None)

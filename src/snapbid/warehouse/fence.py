@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """What the warehouse has of a shard of its ledger."""
+    """The warehouse's records of a shard of its ledger."""
 
     warehouse: str  # its own id
     epoch: str | None  # the data set recorded for the shard, None if there is none
@@ -40,7 +40,7 @@ async def identity(connection: asyncpg.Connection) -> str:
 
 
 async def name_of(connection: asyncpg.Connection, table: str) -> str:
-    """Fetch a name of a table's data, which changes if the data is restored or rewritten."""
+    """Fetch a name for a table's data, which changes if the data is restored or rewritten."""
     return str(
         await connection.fetchval(
             "select format('%s/%s/%s/%s', system_identifier, timeline_id, oid,"
@@ -53,7 +53,7 @@ async def name_of(connection: asyncpg.Connection, table: str) -> str:
 
 
 async def owner(connection: asyncpg.Connection, epoch: str, shard: int) -> Owner:
-    """Fetch what the warehouse has of a shard, and of this data set."""
+    """Fetch the warehouse's records of a shard, and of the data set `epoch`."""
     row = await connection.fetchrow(
         "select w.id, (select l.epoch from ledger_shard l where l.shard = $2), f.batch, f.segment"
         " from warehouse_identity w left join drain_fence f on f.epoch = $1 and f.shard = $2",
@@ -119,9 +119,10 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
 
 
 async def step(connection: asyncpg.Connection, steps: Sequence[Step]) -> bool:
-    """Record batches as absorbed; return whether the warehouse had those before them, or them.
+    """Record each step's next batch as absorbed; return False if that is not possible.
 
-    If not, it has been replaced, and the caller rolls back.
+    The warehouse must still have the step's last batch or, on a repeat, the next one. Otherwise its
+    data was replaced, and the caller rolls back.
     """
     done = await connection.execute(
         "update drain_fence f set batch = s.number, segment = s.segment"

@@ -58,7 +58,7 @@ async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
 
 
 async def declare(connection: asyncpg.Connection, kind: int, *, is_able: bool) -> None:
-    """Declare whether this drain is able, which means that it can read all shards.
+    """Declare whether this drain is able, that is, can read all shards.
 
     The shards are divided among able drains.
     """
@@ -67,7 +67,7 @@ async def declare(connection: asyncpg.Connection, kind: int, *, is_able: bool) -
 
 
 async def take(connection: asyncpg.Connection, shards: Iterable[int], kind: int) -> frozenset[int]:
-    """Try to take the leases of these shards; return the shards whose lease was free and taken.
+    """Try to take the leases of these shards; return the shards whose leases were taken.
 
     The session must not hold any of them yet.
     """

@@ -1,4 +1,4 @@
-"""Brings the warehouse schema up to date: numbered files, each applied once, in one transaction.
+"""Bring the warehouse schema up to date: numbered files, each applied once, in one transaction.
 
 Programs that migrate at the same time take turns. A database with a migration unknown to this
 program was written by a newer one, and is refused unchanged.

@@ -1,4 +1,4 @@
-"""Creates and drops the partitions of `events`, one per day or month of receipt.
+"""Create and drop the partitions of `events`, one per day or month of receipt.
 
 Events of a day without a partition are kept in `events_other`, and moved once it is created.
 Creating or dropping a partition waits at most a second for others' locks, and can be retried.

@@ -1,4 +1,4 @@
-"""Erases data of forgotten persons from the warehouse, and lists persons to suppress."""
+"""Erase data of forgotten persons from the warehouse, and list persons to suppress."""
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -75,7 +75,7 @@ class Conflict(NamedTuple):
 
     @property
     def has_sender(self) -> bool:
-        """Whether its sender was stored, as version 0.1.0 did not."""
+        """Whether the sender was stored; version 0.1.0 did not store it."""
         return self.client_user_id is not None or self.anonymous_id is not None
 
 
@@ -89,7 +89,7 @@ class Letter(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """How many events were emptied, and how many rows removed from other tables."""
+    """The numbers of events emptied, and of rows removed from other tables."""
 
     events: int
     event_conflicts: int

@@ -23,7 +23,7 @@ _NUMBER: Final = re.compile(r"\d{1,15}(\.\d{1,18})?", re.ASCII)
 
 
 def rule() -> Check:
-    """Build the check of one file's entries; none may repeat another's currency and date."""
+    """Build the check for the entries of one file, which refuses repeated currency and date."""
     seen: set[tuple[str, date]] = set()
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> RateEntry | None:
@@ -55,7 +55,7 @@ def _check_date(value: Any, at: Path, mistakes: Mistakes) -> date | None:
 
 
 def _check_usd(value: Any, at: Path, mistakes: Mistakes) -> Decimal | None:
-    """Read a rate, given as a number or as a string."""
+    """Read a rate, given as a number or a string; report a mistake if it is invalid."""
     is_text = isinstance(value, str) and _NUMBER.fullmatch(value)
     usd = Decimal(value) if is_text or type(value) is int else value
     if isinstance(usd, Decimal) and 0 < usd < 10**15 and int(usd.as_tuple().exponent) >= -18:

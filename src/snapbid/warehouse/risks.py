@@ -1,4 +1,4 @@
-"""Finds settings of PostgreSQL that may lose data or refuse writes, and outdated schemas."""
+"""Find settings of PostgreSQL that may lose data or refuse writes, and outdated schemas."""
 
 from typing import Final
 
