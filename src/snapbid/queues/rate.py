@@ -77,7 +77,7 @@ class RateLimiter:
     async def _ask(
         self, keys: tuple[str, ...], requests: int | str, events: int | str, more: int = 0
     ) -> tuple[int, int, int]:
-        """Run rate.lua, with "" for no limit; the wait that it returns is in seconds."""
+        """Run rate.lua ("" for no limit); return the refusal, the wait (s) and what remains."""
         now = "" if self._clock is None else self._clock()
         args = (_WINDOW_MICROS, now, requests, events, more)
         try:
