@@ -25,7 +25,7 @@ class Waiter:
 
 @final
 class Turn:
-    """Resumes the waiters of replies in the same loop iteration that reads the replies.
+    """A scope in which waiters of replies resume in the loop iteration that reads the replies.
 
     Waiters of replies set between `begin` and `end` resume in `end`, which must be called outside
     any task. Waiters of other replies resume in the next iteration.

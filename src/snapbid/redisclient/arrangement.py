@@ -193,7 +193,7 @@ async def _ask_each(
 
 
 async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk]) -> list[Risk]:
-    """Fetch a node's configuration risks, except those in `before`; none if it does not answer."""
+    """Fetch a node's configuration risks, less those named in `before`; none without an answer."""
     named = {risk.name for risk in before}
     host, port = node
     client: Redis = client_of(address, node)

@@ -43,14 +43,14 @@ class TooFewReplicasError(RedisError):
 
 
 class ReplicaDemand(NamedTuple):
-    """How many replicas must confirm a write; none after `grace_s` without a replica."""
+    """The number of replicas to confirm a write; none after `grace_s` without a replica."""
 
     replicas: int
     grace_s: float = inf
 
 
 class Replication:
-    """Decides whether one client's writes to a shard wait for replicas.
+    """One client's rule on whether its writes to a shard wait for replicas.
 
     Times are event loop times.
     """
@@ -104,7 +104,7 @@ class Replication:
     def _miss(self, now: float) -> float:
         """Note that too few replicas confirm a write; return how long that has been so (s).
 
-        Writes may be rare: one that failed before the grace says nothing about the time since.
+        Writes may be rare: a failure more than `grace_s` ago says nothing about the time since.
         """
         if now - self._missed_at >= self._demand.grace_s:
             self._missing_since = now

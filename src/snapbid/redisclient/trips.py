@@ -85,7 +85,7 @@ class Requests(Generic[R]):
 
 
 class TripUser(Protocol):
-    """Keeps the requests of a connection; all times are event loop times."""
+    """The owner of a connection's requests; all times are event loop times."""
 
     @property
     def waiting(self) -> int:
@@ -114,8 +114,8 @@ class RoundTrips:
     """Round trips over one connection, which is replaced whenever it ends, until `close`.
 
     A redirection to another node is followed at once. The start and end of an outage of `subject`
-    are logged. It is no outage if an idle connection is replaced, or if the first attempt of all
-    takes too long: a process that starts is busy. `stall_s`: time limit for connecting and
+    are logged. Replacing an idle connection is no outage; nor is a very first attempt that takes
+    too long, since a starting process is busy. `stall_s`: time limit for connecting and
     `prepare` together, and for each round trip. `tick_s`: time between ticks during a round trip,
     at most a beat. `enough`: a batch is sent at once if this many requests are waiting.
     """
@@ -343,7 +343,7 @@ class ClosedIdleError(ConnectionError):
 
 
 class Wire(asyncio.Protocol):
-    """Takes over an idle connection of redis-py, which remains responsible for closing it.
+    """An idle connection taken over from redis-py, which remains responsible for closing it.
 
     Once all commands of a `send` are answered, `answered` is called with the replies, which may
     include ResponseErrors; only then may `send` be called again. An exception in `answered` ends
