@@ -14,7 +14,7 @@ from snapbid.ledger.scripts import script
 SHOWN: Final = 20  # differences reported with their figures
 STALE_S: Final = 300.0  # without a complete audit
 NO_RECORD: Final = -1
-COMPARISONS: Final = {  # by name, what has the first figure and what has the second
+COMPARISONS: Final = {  # by name, the sources of the first and the second figure
     "counters": ("the ledger", "the warehouse"),
     "reports": ("the absorbed counters", "the report tables"),
     "campaigns": ("the sum over SSPs", "the sum over campaigns"),
@@ -83,7 +83,7 @@ class LoggedBid(NamedTuple):
 
 
 class RecordedBids:
-    """The recorded bids of all shards, since a move of the ledger may have taken a bid to any."""
+    """The bids in a ledger, looked up in all shards: a move may have taken a bid to any of them."""
 
     def __init__(self, redis: Redis, shards: int) -> None:
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]

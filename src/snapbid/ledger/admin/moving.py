@@ -29,7 +29,7 @@ from snapbid.ledger.scripts import script
 from snapbid.queues.queues import fetch_leftovers
 from snapbid.redisclient.connection import Connections, scan
 
-CARRIED_S: Final = 60.0  # without progress, after which waiting is given up
+CARRIED_S: Final = 60.0  # without progress, before giving up
 LOOK_S: Final = 0.1
 GONE: Final = 1000  # keys removed in one command
 
@@ -88,7 +88,7 @@ class LedgerSide:
             await closing.close(self.redis, keys, why)
 
     async def reopen(self) -> None:
-        """Open the shards; shard 0 last, since its state is the state of the move."""
+        """Open the shards, shard 0 last, since its state is the state of the move."""
         for keys in reversed(self.keys):
             await closing.reopen(self.redis, keys)
 
@@ -331,7 +331,7 @@ async def _is_in_use(ledger: LedgerSide) -> bool:
 
 
 async def _began(source: LedgerSide) -> str:
-    """Fetch when a run of Redis last began or the ledger was last adopted (epoch s).
+    """Fetch the time (epoch s) when a run of Redis last began or the ledger was last adopted.
 
     In the new ledger, a notice from before this time never counts for a bid made after it.
     """

@@ -51,7 +51,7 @@ class LedgerClock:
 
     @property
     def behind_ms(self) -> int:
-        """How far this machine's clock is behind that of Redis (ms)."""
+        """The lag of this machine's clock behind that of Redis (ms)."""
         return 0 if self._simulated else round((self._ahead_s - self._own_ahead_s) * 1000)
 
     def now(self, loop_s: float) -> tuple[int, int]:

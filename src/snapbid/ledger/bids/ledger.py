@@ -228,7 +228,7 @@ class Ledger:
     async def look(
         self, auction_id: bytes, bids: Sequence[LedgerBid], user: str | None, within_s: float
     ) -> Verdicts:
-        """Return the verdicts that `remember` would give now; "" if it would take too long."""
+        """Return the verdicts that bids would get now; "" if Redis does not answer in time."""
         return await self._loop.create_task(self._look(auction_id, bids, user, within_s))
 
     async def _look(

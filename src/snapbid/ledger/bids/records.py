@@ -48,8 +48,8 @@ class BidVerdict(StrEnum):
 
     `UNCONFIRMED`, from `look` only: Redis has started or lost its data, and budgets are not yet
     restored; `remember` then gives `OVER_BUDGET`. `CAPS_UNAVAILABLE`: the shard with the user's
-    impressions is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one
-    holds its share. `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the
+    impressions is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one has
+    used its share. `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the
     cost would overflow the day's sums (remember.lua).
     """
 

@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 def observer_of(metrics: Metrics) -> Observe:
     """Return a function that records each round trip in the metrics.
 
-    It is called with the number of answers with bids, the number of notices, and the duration (s).
+    The function takes the number of answers with bids, the number of notices, and the duration (s).
     """
     name = "snapbid_commit_batch_size"
     of_bids = metrics.histogram(name, _SIZES, of="bids")
@@ -160,7 +160,7 @@ class GroupCommit:
         self._is_slow = False  # Redis is slow, so notices go to the spool
         self._unconfirmed: BidBatch | None = None
         self._to_roll_back: list[Rollback] = []
-        self._sent_rollbacks = 0  # the first of these
+        self._sent_rollbacks = 0  # how many of these the current round trip has
         self._heartbeat_at = 0.0
         self._hold_clock: int | None = None  # from the last heartbeat
         self._sent_hold_clock: int | None = None  # the same, when the last batch was sent
@@ -178,7 +178,7 @@ class GroupCommit:
 
     @property
     def waiting(self) -> int:
-        """Number of requests and rollbacks waiting to be sent."""
+        """The number of requests and rollbacks waiting to be sent."""
         requests = len(self._answers.waiting) + len(self._notices.waiting)
         return requests + len(self._holds.waiting) + len(self._to_roll_back)
 
@@ -414,7 +414,7 @@ def _refuse(hold: PendingHold) -> None:
 class ForeignLedgerError(RedisError):
     """The ledger belongs to another warehouse, or is not the one that the warehouse recorded.
 
-    Also raised if the ledger has another number of shards than this process.
+    Also raised if its number of shards differs from this process's.
     """
 
     def __init__(self, state: ShardState, warehouse: str, shards: int) -> None:

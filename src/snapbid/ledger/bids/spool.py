@@ -252,7 +252,7 @@ class SpoolFile:
         return self._path.stem
 
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
-        """Read (shard, notice) pairs, skipping a truncated entry, whose notice was never answered.
+        """Read (shard, notice) pairs, skipping a truncated entry, whose sender got no answer.
 
         Times read from this machine's clock are converted to the clock of Redis, which is
         `behind_ms` ahead of it. Returns None for a file in another format, which is left to the

@@ -98,7 +98,8 @@ class _Message(NamedTuple):
 class Allocator:
     """An allocator of money to shards; any number of allocators may work at the same time.
 
-    `clock` returns epoch seconds; `simulated`: see `script`; `unavailable`: shards to skip for now.
+    `clock` returns epoch seconds; if `simulated`, it replaces the clock of Redis. `unavailable`:
+    shards to skip for now.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ BATCH: Final = 200  # campaigns in one script call, which takes Redis some 2 ms
 
 
 class CampaignSpend(NamedTuple):
-    """Spend and holds of a campaign, in nano-USD; `used` and `used_today` include holds."""
+    """A campaign's spend and holds, in nano-USD; `used` and `used_today` include holds."""
 
     used: int
     used_today: int
@@ -29,7 +29,10 @@ NOTHING: Final = CampaignSpend(0, 0, 0, 0)
 
 
 class Budgets:
-    """A reader of all shards' budgets. `clock` returns epoch seconds; `simulated`: see `script`."""
+    """A reader of budgets in all shards.
+
+    `clock` returns epoch seconds; if `simulated`, it replaces the clock of Redis.
+    """
 
     def __init__(
         self, redis: Redis, shards: int, clock: Callable[[], float], *, simulated: bool = False

@@ -25,7 +25,7 @@ class Headroom(NamedTuple):
 
 
 class _Last(NamedTuple):
-    """Run and number of the last release read, and whether budgets were restored by then."""
+    """The run and number of the last release read, and whether budgets were restored by then."""
 
     segment: str = ""
     release: int = 0

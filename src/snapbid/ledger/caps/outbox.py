@@ -54,7 +54,7 @@ class _Outboxes(NamedTuple):
 class OutboxSweeper:
     """A sweeper, which delivers outbox entries; any number of sweepers may run.
 
-    `clock` returns epoch seconds; `simulated`: see `script`.
+    `clock` returns epoch seconds; if `simulated`, it replaces the clock of Redis.
     """
 
     def __init__(

@@ -211,7 +211,7 @@ local function contest(allowance, value)
   end
 end
 
--- Returns whether a bid may be made and, if not, the letter. `value`: its record; nil for a mere look.
+-- Returns whether a bid may be made and, if not, the letter. `value`: its record; nil to only check.
 local function claim(allowance, price, limits, holds, value)
   if value and allowance.is_contested then
     return within_share(allowance, price, limits, holds, value)

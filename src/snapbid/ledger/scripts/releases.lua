@@ -15,7 +15,7 @@
 local LEASE_MS, MOST = 1000, 1000
 local ended = digits(math.floor(watermark() / 1000))
 
--- Whether holds that have ended still had money, which is free now; spend and losses leave none.
+-- Whether any hold that has ended still had money, which is now free; wins and losses leave none in it.
 local function frees_money(campaign)
   local names = redis.call('ZRANGEBYSCORE', base .. 'x:' .. campaign, '-inf', ended)
   for _, name in ipairs(names) do
