@@ -18,8 +18,8 @@ Reports and absorbed counters are read in one snapshot, so nothing is in transit
 ledger itself finds what differs in grants, outboxes and heartbeats, and keeps it for an hour
 (discrepancies.lua).
 
-`python -m snapbid.drain.audit` is a process beside each drain, which ends when its standard input
-closes. Only the process with the lease audits.
+`python -m snapbid.drain.audit` runs beside each drain, and ends when its standard input closes.
+Only the process with the lease audits.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ COMMAND_S: Final = 30.0
 SCANNED: Final = 1_000  # fields of a hash in one command
 CAMPAIGNS: Final = 10_000  # whose budgets one audit reads, in turns if there are more
 SHARE: Final = 0.01  # of the time that a comparison which counts events may take
-NO_SOURCE: Final = 0  # of a run of Redis of which nothing was absorbed
+NO_SOURCE: Final = 0  # of a run of Redis from which nothing was absorbed
 DAY: Final = datetime.timedelta(days=1)
 
 logger = logging.getLogger("snapbid.drain.audit")  # not __main__
@@ -203,7 +203,7 @@ class Auditor:
         return _named("conversions", differing)
 
     def _next_of(self, numbers: list[int]) -> list[int]:
-        """Return the next CAMPAIGNS of these campaign numbers, in turn; all if there are fewer."""
+        """Return the next CAMPAIGNS campaign numbers in rotation; all if there are fewer."""
         if len(numbers) <= CAMPAIGNS:
             return numbers
         start = bisect_left(numbers, self._next_campaign) % len(numbers)

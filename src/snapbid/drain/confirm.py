@@ -46,9 +46,10 @@ async def confirm(
 ) -> None:
     """Add missing spend to budgets, then mark them as restored in this drain's shards.
 
-    `states`: the states of these shards. `absorb` drains them once more. While another drain adds
-    missing spend, only shards that have lost none are marked. Raises ShardsUnavailableError if
-    finding the missing spend requires other shards that cannot be read or are not drained.
+    `shards`: all shards; `states`: the states of this drain's; `absorb` drains these once more.
+    While another drain adds missing spend, only shards that have lost none are marked. Raises
+    ShardsUnavailableError if finding the missing spend requires other shards that cannot be read or
+    are not drained.
     """
     carried = all(state.is_carried for state in states.values())
     if not carried:

@@ -149,7 +149,7 @@ class ShardCounters:
         return Reading(epoch.decode(), found, own.decode(), ms / 1000, *more)
 
     async def note_seen(self, reading: Reading, now: float) -> None:
-        """Record for the go-live check that SSPs in `reading` had notices at `now` (epoch s)."""
+        """Record, for the go-live check, that SSPs in `reading` had notices at `now` (epoch s)."""
         seen: dict[Any, Any] = {
             f"{counter.kind}:{counter.number}": int(now)
             for segment in reading.segments
@@ -162,7 +162,7 @@ class ShardCounters:
     async def release(
         self, last: Reading, count: int, absorbed: int, again: Sequence[bytes] = ()
     ) -> None:
-        """Remove the `count` names set aside, leaving those in `again` for a later round.
+        """Remove the `count` counter names set aside, but keep those in `again` for a later round.
 
         Call it once the warehouse has absorbed the `last` batch (number `absorbed`). Raises
         SupersededError, with nothing removed, if this drain has been superseded.
@@ -206,7 +206,7 @@ class ShardCounters:
         return await self.fetch_state()
 
     async def forget_processes(self) -> None:
-        """Clear the list of processes whose notices holds wait for.
+        """Clear the list of processes for whose notices holds wait.
 
         Running processes register again.
         """

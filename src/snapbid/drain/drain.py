@@ -205,7 +205,7 @@ class Drain:
     async def _drain(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
-        """Absorb the changes of a group of shards, batch by batch, and release their names.
+        """Absorb the changed counters of a group of shards, and have Redis drop their names.
 
         Return how many counters changed, and the errors of unavailable shards.
         """
@@ -344,7 +344,7 @@ class Drain:
 
 
 def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
-    """Defer counters to a later round; `indices` count through all parts, in order."""
+    """Defer the counters at `indices`, which run through all parts in order, to a later round."""
     counters = [
         (part, segment.segment, counter)
         for part in parts
@@ -358,7 +358,7 @@ def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
-    """Return the counters from index `start` up to `end`, counting through all sources."""
+    """Return the counters from index `start` up to `end`; indices run through all sources."""
     part = []
     for each in read:
         counters = each.counters[max(start, 0) : max(end, 0)]

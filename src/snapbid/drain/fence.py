@@ -93,7 +93,7 @@ class Fence:
         return self._known[shard].read.number + 1
 
     def step(self, shard: int, batch: Batch) -> Step:
-        """Return the step from the last batch that the warehouse has of a shard to `batch`."""
+        """Return a shard's step from the last batch in the warehouse to `batch`."""
         known = self._known[shard]
         return Step(known.epoch, shard, known.absorbed, batch)
 
@@ -105,7 +105,7 @@ class Fence:
     async def _check_identity(
         self, connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
     ) -> Batch | None:
-        """Check whose shard this is; return the last batch absorbed from its data set, if any."""
+        """Check which warehouse owns the shard; return the last batch absorbed from it, if any."""
         # Asked in each round, to notice a lost connection, another warehouse behind it, and one
         # whose data was replaced.
         identity, epoch, absorbed = await fence.owner(connection, state.epoch, shard.number)
@@ -190,7 +190,7 @@ async def _outdate(
         {"shard": shard.number, "absorbed": absorbed, "read": state.read},
     )
     known = await absorb.sources_of(connection, state.epoch, shard.number)
-    if state.segment in known:  # the lost data counted on in this run, and was absorbed
+    if state.segment in known:  # data that was lost had counted in this run, and was absorbed
         state = await shard.begin_segment(state.segment)
     outdated = sorted({*known, *await shard.fetch_segments()} - {state.segment})
     await fence.outdate(connection, state.epoch, shard.number, outdated)

@@ -88,7 +88,7 @@ class Place(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An event that contains ids to forget; `names`: the results of `event_name` for these."""
+    """An event that contains ids to forget; `names`: the `event_name` of each such id."""
 
     event_id: str
     received_at: datetime
@@ -161,7 +161,7 @@ def _sought(ids: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _letter_names(letter: persons.Letter, wanted: Collection[str]) -> bool:
-    """Return whether a dead letter has one of the ids, or cannot be read."""
+    """Return whether a dead letter contains one of the wanted ids, or cannot be read."""
     try:
         product, ids = _ids_in(letter.payload)
         return bool(_names(product, ids, wanted))
@@ -228,8 +228,8 @@ async def _resolve(
     """Return the places where each id identifies a user, as far as the warehouse knows.
 
     For an unknown id, these are the product, if there is only one, and the SSP, if there is only
-    one. Raises ForgetError for ids known in several places. `names`: the results of `event_name`
-    for the ids in stored events and conflicts.
+    one. Raises ForgetError for ids known in several places. `names`: the `event_name` of each id
+    in stored events and conflicts.
     """
     found, wrong = {}, []
     for id in ids:
@@ -265,7 +265,7 @@ async def forget(
 ) -> Forgotten:
     """Remove all data of a person from the warehouse, and suppress the ids.
 
-    Email addresses and phone numbers are also forgotten as the hashes that events have of them.
+    Email addresses and phone numbers are also found where events have only their hashes.
     With `consents`, this may affect several users and end a self-exclusion. Requires a transaction;
     until that ends, others cannot store events. Raises ForgetError.
     """

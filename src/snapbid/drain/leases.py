@@ -32,7 +32,7 @@ class Leased(Protocol):
     number: int
 
     async def probe(self) -> None:
-        """Raise RedisError if these counters or this event stream cannot be read."""
+        """Raise RedisError if the counters or the event stream cannot be read."""
 
 
 class Leases:

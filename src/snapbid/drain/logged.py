@@ -84,7 +84,7 @@ class LoggedAuctions:
         return lasting
 
     async def _counted(self, day: datetime.date) -> "LoggedDay | None":
-        """Return the counts of a day's rows, cached until its files change; None on failure."""
+        """Return the counts of a day's log rows, cached until its files change; None on failure."""
         try:
             from snapbid.auctionlog import daily, files
 

@@ -50,7 +50,7 @@ class CounterField(NamedTuple):
 
 @lru_cache(64)
 def parse_head(head: bytes) -> SegmentDay | None:
-    """Parse the start of a name, its run and day; None if malformed."""
+    """Parse the run and day at the start of a counter's name; None if malformed."""
     if not _WHERE.fullmatch(head):
         return None
     segment, _, day = head.decode().rpartition(" ")

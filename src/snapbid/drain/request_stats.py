@@ -25,11 +25,11 @@ class RequestStatsDrain:
         self._drained_at: float | None = None
 
     async def begin(self) -> None:
-        """Have the next round drain at once."""
+        """Have the next round drain without waiting for EVERY_S."""
         self._drained_at = None
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Store the days that have changed, at most once in EVERY_S; return how many."""
+        """Store the days that have changed, at most once per EVERY_S; return how many."""
         now = monotonic()
         if self._drained_at is not None and now - self._drained_at < EVERY_S:
             return 0

@@ -90,9 +90,10 @@ class Rounds(Protocol):
 
 
 class Duty(NamedTuple):
-    """A task of the drain; `acquire`, if any, acquires its lease; `name` is its name in the log.
+    """A task of the drain; `name` is its name in the log.
 
-    Counters and events are not leased as a whole: drains share them by shard (leases.py).
+    `acquire`, if any, prepares the session or acquires the task's lease. Counters and events are
+    not leased as a whole: drains share them by shard (leases.py).
     """
 
     acquire: Callable[[asyncpg.Connection], Awaitable[bool]] | None
@@ -280,7 +281,7 @@ class Process:
         )
 
     async def _drain_on(self, connection: WatchedConnection) -> None:
-        """Do rounds until stopped.
+        """Run rounds until stopped.
 
         Also return once Redis has been unavailable for GIVEN_UP_S, so that another drain, which may
         reach Redis, gets the lease.

@@ -166,8 +166,8 @@ class EventStream:
         """Remove requests that were taken and drained.
 
         `unstored`: how many of their events got no row, by the field that counts them
-        (`queue.name_minute`). First subtracts these from the counts of accepted events, so that the
-        self-audit never expects too many.
+        (`queue.name_minute`). They are first subtracted from the counts of accepted events, so that
+        the self-audit never expects too many.
         """
         for minute, count in unstored.items():
             await self._redis.hincrby(self._keys.accepted, minute, -count)

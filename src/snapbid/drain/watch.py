@@ -77,7 +77,7 @@ async def connect(dsn: str, within_s: float, **more: Any) -> WatchedConnection:
     async with asyncio.timeout(within_s):
         connection = await asyncpg.connect(dsn, connection_class=WatchedConnection, **more)
         try:
-            # Behind a pooler the process named by the protocol is another one.
+            # Behind a pooler, the protocol names another process.
             connection.server_process = await connection.fetchval("select pg_backend_pid()")
         except BaseException:
             connection.terminate()
