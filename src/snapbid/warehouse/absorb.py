@@ -212,7 +212,7 @@ async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> 
 
 
 async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters]) -> Absorbed:
-    """Add each counter's change since it was last absorbed to the counted rows, all or none.
+    """Add each counter's change since it was last absorbed to the report tables, all or none.
 
     Raises asyncpg.DataError if a sum exceeds the range of its column.
     """

@@ -19,7 +19,7 @@ from snapbid.warehouse.events import EventRow
 
 LINKS: Final = 64  # members kept of a person: the last seen
 KEPT_LINKS: Final = 256  # members kept of a restricted person: the first seen
-PERSONS: Final = 1_000  # of a product behind one member, considered for audiences: the last seen
+PERSONS: Final = 1_000  # of a product and member that count for audiences: the last seen
 KEPT_DAYS: Final = 2  # days that ended memberships are kept, for readers that have not seen the end
 DISCARDED: Final = 5_000  # rows deleted at once
 
@@ -44,7 +44,7 @@ class Count(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """When a person was last blocked and unblocked, and last refused and accepted marketing."""
+    """The times when a person was last blocked, unblocked, refused marketing, and accepted it."""
 
     person: int
     product: str
@@ -120,7 +120,7 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
     Requires a transaction that holds the locks of the audience's product and, if the product
     changes, of its former one. A replaced audience keeps its members until they are counted again,
     unless it was a list. Call `complete` once they are; an audience that is not complete is added
-    anew.
+    again.
     """
     fields = (
         audience.id,
@@ -145,7 +145,7 @@ async def complete(connection: asyncpg.Connection, number: int) -> None:
 
 @asynccontextmanager
 async def changing(connection: asyncpg.Connection, id: str) -> AsyncIterator[None]:
-    """Hold the lock for adding the audience with this id, after waiting for it."""
+    """Wait for the lock for adding the audience with this id, and hold it."""
     await connection.execute("select pg_advisory_lock($1, hashtext($2))", _ADDED, id)
     try:
         yield
@@ -178,7 +178,7 @@ async def add_list(
 
 
 async def _begin_list(connection: asyncpg.Connection, id: str) -> int:
-    """Add a list, or turn the audience with this id into one; return its number."""
+    """Add an audience as a list, or turn the one with this id into a list; return its number."""
     async with connection.transaction():
         product = await fetch_product(connection, id)
         if product is not None:
@@ -233,7 +233,7 @@ where product = {product} and event = {event} and arrival <= {last}
 
 
 async def fetch_last_arrival(connection: asyncpg.Connection) -> int:
-    """Fetch the last `arrival` given to an event, 0 if there is none.
+    """Fetch the last `arrival` number given to an event, 0 if there is none.
 
     While a product is locked, all its stored events have an `arrival` up to this one.
     """
@@ -246,7 +246,7 @@ async def fetch_last_arrival(connection: asyncpg.Connection) -> int:
 async def open_events(connection: asyncpg.Connection, audience: Audience, last: int) -> None:
     """Open a cursor on the events that may count for an audience, up to the `arrival` of `last`.
 
-    Takes as long as reading the events of the audience's window; call it without locks.
+    This takes as long as reading all events of the audience's window, so call it without locks.
     """
     quoted = {
         name: await connection.fetchval("select quote_literal($1::text)", value)
@@ -682,7 +682,7 @@ async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[M
 
 
 async def record_base(connection: asyncpg.Connection) -> str:
-    """Record a new base of the members; return its id. The record is kept for KEPT_DAYS or more."""
+    """Record a new base (a full copy of the members); return its id, kept for KEPT_DAYS or more."""
     await connection.execute(
         f"delete from audience_base where made_at < now() - interval '{KEPT_DAYS} days'"
     )

@@ -90,7 +90,7 @@ async def fetch(
     until: datetime | None = None,
     most: int = 1000,
 ) -> list[AuditEntry]:
-    """Fetch the newest entries, oldest first; `since` is included, `until` is not.
+    """Fetch up to `most` of the newest entries, oldest first; `until` itself is excluded.
 
     If `object` is the id of a campaign, even of a deleted one, entries for many campaigns are
     included, since each of them may concern this campaign.

@@ -25,13 +25,13 @@ class StoredBase(msgspec.Struct, frozen=True):
 
 
 async def connect_following(dsn: str, name: str) -> asyncpg.Connection:
-    """Connect under the name PUBLISHER or MEMBERS, in a session that may stay idle for long."""
+    """Connect under the name PUBLISHER or MEMBERS, in a session that may stay idle indefinitely."""
     own = {"application_name": name, "idle_session_timeout": "0"}
     return await asyncpg.connect(dsn, timeout=10, server_settings=own)
 
 
 async def lock(connection: asyncpg.Connection, layout: str, timeout_s: float) -> bool:
-    """Acquire the lock for building a base in a layout; return False after the timeout.
+    """Acquire the lock for building a base for a layout; return False after the timeout.
 
     The lock ends with the connection.
     """
@@ -59,7 +59,7 @@ async def count_publishers(connection: asyncpg.Connection) -> int:
 async def find(
     connection: asyncpg.Connection, layout: str, warehouse: str
 ) -> tuple[int, StoredBase] | None:
-    """Return the id and description of a warehouse's newest base in a layout, or None."""
+    """Return the id and description of a warehouse's newest base for a layout, or None."""
     row = await connection.fetchrow(
         "select id, layout, warehouse, revision, campaigns, size, sha256, built_by"
         " from catalog_base where layout = $1 and warehouse = $2 order by revision desc limit 1",

@@ -50,7 +50,7 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
     revision: int
     number: int  # belongs to the id, and is never reused
     created_at_ms: int  # when it was first imported (epoch ms)
-    normalised: bytes | None = None  # None if the document is plain SQL's, or if not fetched
+    normalised: bytes | None = None  # None if written by plain SQL, or if not fetched
     rules: int | None = None  # the version of the rules by which it was normalised
 
     def row(self, rules: int) -> CampaignRow:

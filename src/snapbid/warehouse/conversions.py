@@ -142,7 +142,7 @@ async def fetch_signing_key(connection: asyncpg.Connection) -> tuple[int, bytes]
 
 
 async def rotate_keys(connection: asyncpg.Connection) -> None:
-    """Sign with a new key from now on; the previous one stays valid, earlier ones do not."""
+    """Start signing click ids with a new key; of older keys, only the previous one stays valid."""
     await connection.execute(
         "delete from click_key where number < (select max(number) from click_key)"
     )
@@ -211,7 +211,7 @@ async def fetch_performance(
 
 
 async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete a batch of last clicks that expired before `moment`; return how many."""
+    """Delete a batch of persons' last clicks that expired before `moment`; return how many."""
     status: str = await connection.execute(
         "delete from click_link where person in"
         " (select person from click_link where expires_at < $1 limit $2"

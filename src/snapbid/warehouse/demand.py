@@ -25,7 +25,7 @@ class DemandSignal(NamedTuple):
 
 
 async def fetch_state(connection: asyncpg.Connection) -> str:
-    """Fetch a text that changes whenever campaigns or SSPs do; signals must then be rebuilt."""
+    """Fetch a fingerprint of campaigns and SSPs; if it has changed, signals must be rebuilt."""
     return str(await connection.fetchval(_STATE))
 
 

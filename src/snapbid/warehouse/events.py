@@ -318,7 +318,7 @@ async def note_revised(
 def _by_day(
     items: Iterable[T], received_at: Callable[[T], datetime]
 ) -> list[tuple[datetime, list[T]]]:
-    """Group items by day of receipt, so that a query reads, plans and locks one partition."""
+    """Group items by day of receipt, so that each query plans, locks and reads one partition."""
     days: dict[datetime, list[T]] = {}
     for item in items:
         day = received_at(item).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -330,7 +330,7 @@ def _by_day(
 
 
 async def dead_letter(connection: asyncpg.Connection, letters: Sequence[DeadLetter]) -> int:
-    """Keep events that could not be stored, each payload once; return how many were added."""
+    """Store dead letters, each payload once; return how many were added."""
     rows = await connection.fetch(
         "insert into event_dead_letters"
         " (event_id, product, received_at, reason, payload, digest)"

@@ -42,7 +42,10 @@ class Look(NamedTuple):
 
 
 async def acquire(connection: asyncpg.Connection, sole: int) -> bool:
-    """Acquire a sole lease until the connection ends; return False if another process holds it."""
+    """Acquire the lease on work that one process does for all shards.
+
+    Return False if another process holds it. The lease ends with the connection.
+    """
     return bool(await connection.fetchval("select pg_try_advisory_lock($1)", sole))
 
 

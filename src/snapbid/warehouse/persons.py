@@ -132,12 +132,12 @@ async def suppress(
 
 
 async def hold_erasure(connection: asyncpg.Connection) -> None:
-    """Make `erase` wait for the end of this transaction, which stores events."""
+    """Make `erase` wait for the end of this transaction, in which events are stored."""
     await connection.execute("lock table only events in row exclusive mode")
 
 
 async def hold_events(connection: asyncpg.Connection) -> None:
-    """Keep others from storing events until the end of this transaction, which erases events."""
+    """Keep others from storing events until the end of this transaction, which erases some."""
     await connection.execute("lock table only events in share row exclusive mode")
 
 

@@ -31,7 +31,7 @@ NO_SCHEMA: Final = "the warehouse's schema does not fit this program: run snapbi
 async def brief_session(dsn: str, within_s: float) -> AsyncIterator[asyncpg.Connection]:
     """Connect for work that takes no longer than `within_s`, connecting included.
 
-    Raises any of the errors in UNAVAILABLE.
+    Raises any error in UNAVAILABLE.
     """
     async with asyncio.timeout(within_s):
         connection = await asyncpg.connect(dsn)
@@ -43,7 +43,7 @@ async def brief_session(dsn: str, within_s: float) -> AsyncIterator[asyncpg.Conn
 
 @asynccontextmanager
 async def session(dsn: str, **settings: Any) -> AsyncIterator[asyncpg.Connection]:
-    """Connect within CONNECT_S; `settings` are asyncpg's. Raises errors in UNAVAILABLE."""
+    """Connect within CONNECT_S; `settings` are asyncpg's. Raises any error in UNAVAILABLE."""
     connection = await asyncpg.connect(dsn, timeout=CONNECT_S, **settings)
     try:
         yield connection

@@ -67,7 +67,7 @@ class CampaignDay(msgspec.Struct, frozen=True):
 
 
 class Budgeted(NamedTuple):
-    """Active campaigns with a budget: how many there are, and the highest spenders."""
+    """The number of active campaigns with a budget, and the highest spenders among them."""
 
     known: int
     most: list[StoredCampaign]

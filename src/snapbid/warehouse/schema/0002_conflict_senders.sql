@@ -1,5 +1,5 @@
--- The sender of each conflicting payload, by which `snapbid forget` finds it. Rows from before have
--- none: whose they are is unknown.
+-- The sender of each conflicting payload, by which `snapbid forget` finds it. Earlier rows
+-- have none: their sender is unknown.
 alter table event_conflicts
     add column client_user_id text,
     add column anonymous_id text,
