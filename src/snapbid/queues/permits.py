@@ -36,7 +36,7 @@ class PermitsUnavailable(Exception):
 
 
 class Permits:
-    """A limit on requests per second, under a Redis key."""
+    """A limit on requests per second, kept under a Redis key."""
 
     def __init__(self, redis: Redis, key: str, limit: int) -> None:
         self.limit = limit
