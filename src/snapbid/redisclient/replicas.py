@@ -50,7 +50,7 @@ class ReplicaDemand(NamedTuple):
 
 
 class Replication:
-    """One client's rule on whether its writes to a shard wait for replicas.
+    """The state by which one client decides whether writes to a shard wait for replicas.
 
     Times are event loop times.
     """

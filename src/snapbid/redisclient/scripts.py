@@ -4,7 +4,7 @@ Lines `-- include NAME` at the very top of a file include NAME.lua from the same
 joins each included file once, before those that include it, and puts constants first, such as the
 number of shards. The result can be run as it is.
 
-Redis runs the whole text of a script on every call and creates its functions anew. So `compact`
+Redis runs the whole text of a script on every call and creates its functions again. So `compact`
 removes code that is never reached. It changes the cost of a call, never its effect.
 """
 

@@ -89,7 +89,7 @@ class TripUser(Protocol):
 
     @property
     def waiting(self) -> int:
-        """Number of requests waiting for a round trip."""
+        """The number of requests waiting for a round trip."""
 
     async def prepare(self, connection: AbstractConnection) -> None:
         """Set up a new connection. An exception ends it."""
