@@ -179,7 +179,7 @@ class EventQueue:
         return commands
 
     def _count(self) -> list[Command]:
-        """Return the commands that count acknowledged events; lost commands are not sent again."""
+        """Return commands that count acknowledged events; if lost, they are not sent again."""
         counts, self._accepted = self._accepted, Counter()
         return [
             ("HINCRBY", self._keys.accepted, name_minute(*minute), count)
@@ -187,7 +187,7 @@ class EventQueue:
         ]
 
     def _next_entry(self) -> tuple[int, int]:
-        """Return the number of waiting requests for the next stream entry, and their bytes."""
+        """Return how many waiting requests the next stream entry takes, and their size (bytes)."""
         size = count = 0
         for request in self._requests.waiting:
             if count and size + len(request.packed) > MAX_ENTRY_BYTES:

@@ -48,7 +48,7 @@ class RateLimiter:
     """Rate limits, each under its own Redis key; `clock` (epoch µs) replaces the Redis clock.
 
     A request with events counts as one event at first; the other events of a batch are admitted
-    once their number is known. Every method raises RateLimiterUnavailable.
+    once their number is known. Every method may raise RateLimiterUnavailable.
     """
 
     def __init__(
