@@ -128,7 +128,7 @@ async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
 async def _note_ledger(settings: StoreSettings) -> int:
     """Record the ledger's format and number of shards; return the number now recorded.
 
-    Not retried if Redis does not accept them, since workers and the drain also record the number.
+    A failed write is not retried, since workers and the drain also record the number.
     """
     redis = connection.connect(settings.redis_url)
     try:
@@ -212,7 +212,7 @@ async def check_ledger(settings: StoreSettings) -> None:
 
 
 async def fetch_ledger_risks(settings: StoreSettings) -> list[Risk]:
-    """Return a risk if both stores answer, and `find_ledger` finds a problem.
+    """Return a risk if both stores answer and `find_ledger` still finds a problem after a while.
 
     The problem must last `PATIENCE_S`, the time a drain may need to take over a new ledger.
     """

@@ -18,7 +18,7 @@ POSTGRES: Final = "PostgreSQL"
 
 
 class ClockDifference(NamedTuple):
-    """Clocks (`names`) that are `ahead_s` ahead of the majority (`others`); behind if negative."""
+    """How far the clocks `names` are ahead of the majority, `others`; negative if behind."""
 
     names: tuple[str, ...]
     ahead_s: float
@@ -33,7 +33,7 @@ class ClockDifference(NamedTuple):
 
 
 class ClockWatch:
-    """Compares clocks repeatedly; `differences` lists clocks wrong for STEADY_S or longer.
+    """Compares clocks repeatedly; `differences` lists those that were wrong for STEADY_S or longer.
 
     A shorter difference may not be real, since the clocks are not all read at the same moment.
     """
@@ -60,7 +60,7 @@ def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
     """Return the clocks that are wrong by at least LIMIT_S.
 
     `own` compares this machine's clock with each other clock. Clocks that agree form a group. The
-    largest group is taken to be right; of equally large groups, the one with Redis.
+    largest group is taken to be right; if several are equally large, the one with Redis.
     """
     shown = {OWN: 0.0} | {
         name: -clock.ahead_s if abs(clock.ahead_s) - clock.doubt_s >= LIMIT_S else 0.0

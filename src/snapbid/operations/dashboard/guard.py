@@ -19,7 +19,7 @@ KEEP_EVERY_S: Final = 10.0
 
 
 class Answers(NamedTuple):
-    """Counts of an SSP's requests: all, late ones, and failed ones by cause."""
+    """Numbers of an SSP's requests: all, those answered late, and those that failed, by cause."""
 
     requests: int = 0
     late: int = 0
@@ -33,7 +33,7 @@ class Answers(NamedTuple):
 
     @property
     def are_enough(self) -> bool:
-        """Whether there are enough requests to judge."""
+        """Whether there are enough requests for `share` to be meaningful."""
         return self.requests >= FEW
 
     @property
@@ -43,7 +43,7 @@ class Answers(NamedTuple):
 
 
 class SspStanding(NamedTuple):
-    """An SSP's answers, counted over each of WINDOWS."""
+    """Counts of this machine's answers to an SSP, for each of WINDOWS."""
 
     ssp: str
     answers: dict[str, Answers]
@@ -56,7 +56,7 @@ class SspStanding(NamedTuple):
 
 
 class Guard:
-    """Watches SSPs' answers over the last 15 minutes. Written by one thread, read by others."""
+    """Watches the answers to each SSP over 15 minutes. Written by one thread, read by others."""
 
     def __init__(self) -> None:
         length = int(max(WINDOWS.values()) / KEEP_EVERY_S) + 2

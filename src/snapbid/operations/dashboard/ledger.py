@@ -41,7 +41,7 @@ def is_foreign(shard: Standing | None, warehouse: str | None) -> bool:
 class SilentProcesses(NamedTuple):
     """Server processes without a recent heartbeat.
 
-    Such a process may have notices on disk, for which expired holds wait.
+    Such a process may still have spooled notices on disk, so expired holds are kept for a while.
     """
 
     processes: int
@@ -120,7 +120,7 @@ async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
 
 
 def _longest(shards: Sequence[Mapping[bytes, int]]) -> SilentProcesses:
-    """Merge the silent processes known to each shard; holds wait for the longest remaining time."""
+    """Count the processes that any shard knows to be silent, and take the longest wait for them."""
     tokens = {token for silent in shards for token in silent}
     left_ms = max((left for silent in shards for left in silent.values()), default=0)
     return SilentProcesses(len(tokens), left_ms / 1000)
@@ -145,7 +145,8 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
 def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
     """Return how much longer (ms) holds wait for each silent process (scripts/clock.lua).
 
-    Processes for which holds no longer wait are left out; the ledger only drops them on a write.
+    Processes for which holds no longer wait are left out; the ledger itself only drops them on its
+    next write.
     """
     ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
     return {

@@ -26,7 +26,7 @@ FEW_FILES: Final = 100
 
 
 class Disk(NamedTuple):
-    """The disk that holds a setting's directory: free bytes, and how many may be needed at once."""
+    """The disk with the directory of a setting: free bytes, and how many may be needed at once."""
 
     setting: str
     path: Path
@@ -94,9 +94,9 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     bases: Mapping[str, int] = {}  # number of bases by source
 
     def audit_age_s(self, now: float) -> float | None:
-        """Return the seconds since the last complete audit, or since the start if there is none.
+        """Return the seconds since the last complete audit, or since the start if there was none.
 
-        None if there is none, and no drain that would run it.
+        None if there was none, and no drain is running that would make one.
         """
         if self.audit is not None:
             return max(now - self.ahead_s - self.audit.at, 0.0)

@@ -108,7 +108,7 @@ def _note(snapshot: OpsSnapshot) -> str | None:
 
 
 def _all_causes(snapshot: OpsSnapshot, now: float) -> list[Cause]:
-    """Return the causes; what workers say they lack only if nothing else explains it."""
+    """Return all causes; include what the workers lack only if no other cause stops bids."""
     causes = list(_causes(snapshot, now))
     if snapshot.missing and not any(cause.stops for cause in causes):
         lacking = ", ".join(snapshot.missing)
@@ -313,7 +313,7 @@ def _of_setup(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
 
 
 def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
-    """Yield a cause for each SSP that may soon send less, highest share first."""
+    """Yield a cause for each SSP that may soon throttle us, by share of late or failed answers."""
     troubled = [(each, each.answers["15m"]) for each in standings if _is_troubled(each)]
     for standing, quarter in sorted(troubled, key=lambda pair: -pair[1].share):
         ssp, minute = standing.ssp, standing.answers["1m"]

@@ -307,7 +307,7 @@ def _ssps(
 
 
 def _of_all(known: Mapping[str, SspTraffic] | None) -> Traffic | None:
-    """Sum today's figures of all SSPs, of which the table may not have room for some."""
+    """Sum today's figures over all SSPs, including those left out of the table."""
     if known is None:
         return None
     return reduce(Traffic.plus, (figures.today for figures in known.values()), NOTHING)

@@ -130,7 +130,7 @@ _RULES: Final = {
 def _without(
     refusal: Refusal, campaign: Campaign, request: BidRequest, imp: Imp
 ) -> tuple[Campaign, BidRequest, Imp]:
-    """Return campaign, request and impression without the rule that has just refused."""
+    """Return the campaign, request and impression, changed so that this rule no longer refuses."""
     match refusal:
         case Refusal.REFUSED_INACTIVE:
             campaign = _replace(campaign, status="active")
@@ -201,7 +201,7 @@ def _without_side(campaign: Campaign, dimension: str, side: str) -> Campaign:
 
 
 def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[RuleCheck]:
-    """Yield rows for status, flight, targeting, product and radius."""
+    """Yield rows for the campaign's status, flight, targeting, product and radius."""
     yield RuleCheck("status", "active", campaign.status, True)
     if campaign.starts_at_ms is not None or campaign.ends_at_ms is not None:
         span = words.span(campaign.starts_at_ms, campaign.ends_at_ms)

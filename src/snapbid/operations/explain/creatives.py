@@ -61,7 +61,7 @@ def causes(
 
 
 def _with_only(imp: Imp, media: str, limits: Set[str]) -> Imp:
-    """Reduce an impression to one format and some limits."""
+    """Return an impression with only one format and the given limits."""
     limited = with_limits(imp, limits)
     return Imp(
         id=imp.id,

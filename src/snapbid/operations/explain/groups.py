@@ -48,11 +48,11 @@ class _GroupTally(msgspec.Struct):
 
 
 class Groups:
-    """Collects the campaigns that may not bid on an impression.
+    """Collects the campaigns that may not bid on an impression, grouped by rule.
 
     Add those with the highest prices first, since each group keeps its first few as samples. Floors
-    are in micro-USD. `opened` searches the impression with its deals open to every seat and
-    advertiser; `rivals` are the advertisers of the other impressions in its pod.
+    are in micro-USD. `opened` searches the same impression as if its deals were open to every seat
+    and advertiser; `rivals` are the advertisers of the other impressions in its pod.
     """
 
     def __init__(

@@ -135,7 +135,7 @@ def read(
 
 
 def _left_out(request: BidRequest, body: bytes) -> int:
-    """Count the impressions of the body beyond those that were decoded."""
+    """Count the body's impressions beyond the first MAX_IMPRESSIONS, which were not decoded."""
     if len(request.imp or ()) < MAX_IMPRESSIONS:
         return 0
     sent = [imp for imp in json.loads(body)["imp"] if imp not in (None, "", [])]
@@ -151,8 +151,8 @@ async def explain(
 ) -> Explanation:
     """Explain every impression: its winner, and the refused campaigns by rule.
 
-    `cpu_ms`: the processor time that a live request may use. Also fills in the situation's
-    `rivals`.
+    `cpu_ms`: the processor time that a live request may use. As a side effect, fills in `rivals` of
+    the request's `Situation`.
     """
     request, situation, left_out = of
     ssp, canonical, now_ms, lookups, why, *_ = situation
@@ -202,7 +202,7 @@ async def explain(
 
 
 def without(of: MatchableRequest, unavailable: list[int]) -> Explanation | None:
-    """Explain that the auction's shard is unavailable; None if it is available."""
+    """Return an Explanation if the auction's shard is unavailable, otherwise None."""
     request, situation, _ = of
     shard = shard_of(str(request.id).encode(), situation.shards)
     if shard not in unavailable:

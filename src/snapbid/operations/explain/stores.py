@@ -91,7 +91,7 @@ class Stores:
         return CatalogSnapshot(catalog, lookups, settings.shards)
 
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
-        """Load the audiences of the persons that a request names; describe these persons in words.
+        """Load the audiences of the persons that a request names, and describe these persons.
 
         Each description has the hash of the person's id. Workers load the same data within seconds
         of a change.
@@ -195,7 +195,7 @@ class Stores:
         }
 
     def _quantity(self, campaign: Campaign, request: BidRequest, imp: Imp) -> list[RuleCheck]:
-        """Check an impression's `qty.multiplier` against the limit; empty if it is 1."""
+        """Check an impression's `qty.multiplier` against the limit; no row if it is 1."""
         quantity, most = quantity_of(request, imp), self._settings.max_quantity
         if quantity == 1:
             return []
@@ -245,7 +245,7 @@ class Stores:
             raise LedgerUnavailable from error
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
-        """Return a BidVerdict for each bid, as of now. Raises LedgerUnavailable."""
+        """Return the bids' verdicts as of now, one BidVerdict each. Raises LedgerUnavailable."""
         verdicts = ""
         for start in range(0, len(bids), BATCH):
             some = bids[start : start + BATCH]

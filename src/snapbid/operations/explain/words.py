@@ -209,7 +209,7 @@ def _stated(name: str, value: bool | None) -> str:
 
 
 def wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
-    """Describe what the impression requires under the rule `cause`, which the creative broke."""
+    """Describe what the impression requires under the rule `cause`, which the creative breaks."""
     asks = [_wanted(of, request, imp, cause)]
     if cause in OF_FILES and of.renditions:
         asks.append(lists(mimes=getattr(imp, of.media).mimes))
@@ -258,5 +258,5 @@ def _wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
 
 
 def _asks(stream: Any, *names: str) -> list[str]:
-    """List those of the named fields that an impression's medium has, with their values."""
+    """List the named fields that are set in an impression's medium, with their values."""
     return [f"{name} {value}" for name in names if (value := getattr(stream, name)) is not None]

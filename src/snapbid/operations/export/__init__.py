@@ -90,13 +90,13 @@ def _text(name: str) -> str:
 
 
 def _example(name: str) -> str:
-    """Return the content of an example's file, one of `EXAMPLES`."""
+    """Return the content of one of the files named in `EXAMPLES`."""
     page = resources.files("snapbid.campaigns").joinpath("EXAMPLES.md").read_text(encoding="utf-8")
     return page if name == EXAMPLES_PAGE else dict(_EXAMPLE.findall(page))[name]
 
 
 def check_program(program: Path) -> None:
-    """Raise UnreachableError if a sandboxed unit, of another user, could not execute a program.
+    """Raise UnreachableError if a sandboxed unit of another user could not execute a program.
 
     If the program is not on this machine, only its path is checked.
     """
@@ -114,7 +114,7 @@ def check_program(program: Path) -> None:
 
 
 def _needed(program: Path) -> Iterator[Path]:
-    """Yield the paths of a program and, for a script, its interpreter, as given and resolved."""
+    """Yield a program's path and, for a script, its interpreter's, both as given and resolved."""
     yield program
     yield program.resolve()
     try:

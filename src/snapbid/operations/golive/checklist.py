@@ -135,8 +135,8 @@ def _notices(
 ) -> Item:
     """Judge one kind of notice.
 
-    `own` and `other`: the names of this kind, and of the kind to compare it with, in the ledger's
-    counters and in the counters of test bids.
+    `own` and `other` name this kind, and the kind to compare it with, each as in the ledger's
+    counters and as in the counters of test bids.
     """
     title = f"{name} notification firing is confirmed."
     kind, of_tests = own

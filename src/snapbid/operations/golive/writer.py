@@ -63,7 +63,7 @@ class Outcomes:
 
 
 class _Notice(NamedTuple):
-    """A notice of an unknown auction, to be looked up among the tests `looks` more times."""
+    """A notice of an unknown auction, to be looked up `looks` more times among the test bids."""
 
     kind: int
     digest: bytes
@@ -153,7 +153,7 @@ class RequestStatsWriter:
             self._batch = {}
 
     async def _examine(self) -> None:
-        """Examine samples of all SSPs in turn, within the time limit; other tasks run meanwhile."""
+        """Examine samples of all SSPs in turn, within the time limit, yielding to other tasks."""
         taken = [(own, own.take_samples(SAMPLED)) for own in self._ssps.values()]
         until = thread_time() + EXAMINING_S
         for nth in range(SAMPLED):

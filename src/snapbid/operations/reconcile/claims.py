@@ -78,13 +78,13 @@ class Form(NamedTuple):
     currency: str = "USD"
     scale: int = SCALES["cpm"]
     zone: tzinfo = UTC  # of times without a zone
-    day_order: str | None = None  # of 01/02/2026: "dmy", "mdy", None: as the lines show
+    day_order: str | None = None  # of dates like 01/02/2026: "dmy" or "mdy"; None: inferred
 
 
 class Seen(NamedTuple):
     """The result of reading a log: columns by field, unused columns, and notes on oddities.
 
-    `totals`: the number of lines left out since they are totals of the others.
+    `totals`: the number of lines left out because they are totals of other lines.
     """
 
     columns: dict[str, str]
@@ -212,7 +212,7 @@ def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
 
 
 def _is_in_usd(names: list[str], indices: Mapping[str, int]) -> bool:
-    """Return whether the name of the prices' column says that they are in USD."""
+    """Return whether the price column has a name that says USD."""
     return "price" in indices and _reduced(names[indices["price"]]) in IN_USD
 
 

@@ -2,10 +2,10 @@
 
 A claim agrees if the auction log has the bid and a counted notice of its kind, on the same UTC day
 and at the same price: a CPM is compared with our CPM, and a price per impression with our cost of
-it, of which `qty.multiplier` is a part (contract 3). Everything else is a dispute, with one of the
-causes below; a claim may be disputed for two causes. Contract 5 decides what counts: a notice
-belongs to the day of its bid or, if that day was closed (the log's verdict is then `late`), to the
-day of its row in the log.
+the impression, which includes `qty.multiplier` (contract 3). Everything else is a dispute, with one
+of the causes below; a claim may be disputed for two causes. Contract 5 decides what counts: a
+notice belongs to the day of its bid or, if that day was closed (the log's verdict is then `late`),
+to the day of its row in the log.
 
 If only a range of days is compared, lines of the adjacent days are also read, since they may claim
 what our log counts within the range. A line without an impression claims any counted impression
@@ -101,7 +101,7 @@ class Terms(NamedTuple):
 
 
 class Dispute(NamedTuple):
-    """A disputed auction; `line` is its line number in the SSP's log; None if it is missing there.
+    """A disputed auction; `line` is its line number in the SSP's log, None if it is missing there.
 
     Prices are CPMs in micros of their currency, or costs in nanos if the log has prices per
     impression.
@@ -125,7 +125,8 @@ class Dispute(NamedTuple):
 class LogGap(NamedTuple):
     """A gap in the auction log; `missing`: the most rows that may be lost, None if unknown.
 
-    With a `kind`, these are notices by which the log has less of a whole day than the report.
+    If `kind` is set, the gap is a whole day's shortfall: `missing` notices of this kind are in the
+    report, but not in the log.
     """
 
     since_ms: int
@@ -134,7 +135,7 @@ class LogGap(NamedTuple):
     kind: str = ""
 
     def may_have(self, dispute: Dispute) -> bool:
-        """Return whether what a line claims may have been in the gap."""
+        """Return whether the disputed notice may have been lost in the gap."""
         time_ms = dispute.their_ms
         if self.kind and dispute.kind != self.kind:
             return False
@@ -146,8 +147,9 @@ class LogGap(NamedTuple):
 class DayTotals(Struct):
     """One day's totals for one kind of notice.
 
-    The numbers of notices in the SSP's log (`theirs`), in ours (`ours`), and in both (`agreed`).
-    The money of the agreed ones: by the SSP's prices, in USD as our bid was, and by our costs.
+    `theirs`, `ours` and `agreed` count the notices in the SSP's log, in our log and in both. The
+    money of the agreed notices is given by the SSP's prices, converted at the rates of our bids,
+    and by our costs.
     """
 
     theirs: int = 0
@@ -178,7 +180,7 @@ class Comparison:
         self.without_rate: Counter[str] = Counter()  # lines with a price, by currency
         self.first, self.last = terms.first, terms.last
         self.gaps: list[LogGap] = []
-        self.shortfalls: list[LogGap] = []  # what the report has more than our log
+        self.shortfalls: list[LogGap] = []  # notices that the report has and our log lacks
         self.totals: defaultdict[tuple[str, date | None], DayTotals] = defaultdict(DayTotals)
 
     def disputes(self, log: Path, form: Form, directory: Path) -> Iterator[Dispute]:
@@ -225,7 +227,7 @@ class Comparison:
                 self.without_rate[currency] += priced
 
     def _add_theirs(self, kind: str, day: date | None, currency: str, price: int) -> bool:
-        """Add money to the totals; return False if there is no rate for it."""
+        """Add a price of the SSP's log to the totals; return False if its currency has no rate."""
         usd = self.terms.rate(currency, day or self.first or self.terms.today)
         if usd is not None:
             self.totals[kind, day].price_nanos += round(price * usd)
@@ -237,7 +239,7 @@ class Comparison:
             self.totals[kind, day].cost_nanos += cost
 
     def _take_report(self) -> None:
-        """Fetch the report of the compared days, and find what our log has less of."""
+        """Fetch the report of the compared days, and count the notices that our log lacks."""
         if self._fetch_report is None or self.first is None or self.last is None:
             return
         fetched = self._fetch_report(self.first, self.last)
@@ -303,7 +305,8 @@ class Comparison:
     def _is_in_gap(self, dispute: Dispute, left: list[list[int | None]]) -> bool:
         """Return whether a claim may be among the missing rows; if so, count it against `left`.
 
-        A row that a gap explains is also one of those that the report has more than our log.
+        A row lost in a gap is also one of those that the report has and our log lacks, so a claim
+        may count against both.
         """
         found = False
         for gaps, missing in zip((self.gaps, self.shortfalls), left, strict=True):
@@ -316,7 +319,6 @@ class Comparison:
         return found
 
 
-# From all days, since their log may have no line on the days compared.
 def load_own(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> None:
     """Load bids, notices to compare and gaps (own.sql) from the auction log's files.
 
@@ -335,6 +337,7 @@ def load_own(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan])
     claims.run(database, "own.sql")
 
 
+# Kinds of all days, since the SSP's log may have no line on the days compared.
 _KINDS: Final = """
 CREATE TABLE kinds AS
 WITH readable AS (FROM claims_of_all_days WHERE mistake IS NULL)

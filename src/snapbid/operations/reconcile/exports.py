@@ -66,7 +66,7 @@ def _too_large() -> LogError:
 
 
 class Export(NamedTuple):
-    """The columns and lines of a log, and counts of unusual lines by kind of oddity."""
+    """The columns and lines of a log, and the number of unusual lines by kind of oddity."""
 
     names: list[str]
     lines: Iterator[Line]
@@ -199,7 +199,7 @@ def _csv_lines(reader: Any, width: int, head: int) -> Iterator[Line]:
 
 
 def _names_of_json(stream: io.BufferedReader) -> list[str]:
-    """Return the names in all lines: a line may omit null fields and defaults."""
+    """Collect the field names from all lines, since a line may omit null fields and defaults."""
     names: dict[str, None] = {}
     first = _unmarked(stream.peek(1 << 20))
     for line in first[: first.rfind(b"\n") + 1 or None].split(b"\n")[:1_000]:

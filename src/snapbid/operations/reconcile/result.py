@@ -111,7 +111,7 @@ def _figures(number: int | None, usd: float | None) -> str:
 
 
 def drifts(comparison: Comparison) -> list[str]:
-    """Name each kind whose agreed prices differ by over 1% in total, each within the tolerance."""
+    """Name each kind of notice whose prices agree one by one, but differ by over 1% in total."""
     totals = comparison.totals.items()
     lines = []
     for kind in sorted({kind for kind, _ in comparison.totals}):
@@ -173,7 +173,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
-    """Describe the scope of a comparison, given whether to compare prices and times."""
+    """Describe the scope of a comparison; `prices` and `times`: whether to compare these."""
     missing, seen = [], comparison.seen
     for is_wanted, what, lacking in (
         (prices, "price", comparison.without_price),

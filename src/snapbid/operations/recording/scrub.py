@@ -208,7 +208,7 @@ def _objects(value: Any) -> list[Document]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text is short, printable, and neither an email address nor a `+` number."""
+    """Return whether a text is short, printable, and no email address or `+` phone number."""
     return len(text) <= MAX_TEXT and not _PERSONAL.search(text)
 
 
