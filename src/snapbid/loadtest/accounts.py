@@ -9,10 +9,10 @@ from msgspec import Struct
 
 
 class Account(Struct):
-    """One SSP's counts; `cpm_micros` is the sum of the wins' CPMs, in micro-USD.
+    """One SSP's counts; `cpm_micros` is 1,000 times the cost of its wins, in micro-USD.
 
-    The `maybe_…` fields bound how much unanswered requests, and the rounding of converted prices,
-    may add.
+    The `maybe_…` fields are the most that unanswered requests, and the rounding of converted
+    prices, may add.
     """
 
     bids: int = 0

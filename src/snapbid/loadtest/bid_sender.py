@@ -46,7 +46,7 @@ class BidSender:
         self._client.submit(self._call(wire, due, (auction, auction_id)))
 
     def _call(self, wire: bytes, due: float, context: object) -> Call:
-        """Return the call of a request, or a faulty one; malformed and cut ones have no context."""
+        """Return a request's call, perhaps a faulty one; malformed and cut ones have no context."""
         faults = self._faults
         if faults is None:
             return Call(wire, due, self, context)

@@ -154,7 +154,7 @@ def _needs_dsa(request: BidRequest) -> bool:
 
 
 def _currency(cur: Any, rates: Rates) -> str | None:
-    """Return the bids' currency: USD if it is accepted, otherwise the first one with a rate."""
+    """Return the currency that bids must have: USD if accepted, else the first one with a rate."""
     codes = [code.upper() for code in _texts(cur)]
     if not codes or "USD" in codes:
         return "USD"
@@ -204,7 +204,7 @@ def _quantity(request: BidRequest, imp: Imp) -> Fraction | int:
 
 
 def _pods(imp: Imp) -> Iterator[tuple[str, str]]:
-    """Yield (medium, pod id) pairs: a video and an audio pod may have the same id."""
+    """Yield an impression's pods as (medium, pod id); pods of two media may have the same id."""
     if imp.video is not None:
         yield from (("video", id) for id in _texts([imp.video.podid]))
     if imp.audio is not None:
@@ -231,7 +231,7 @@ def _numbers(values: Any) -> frozenset[int]:
 def parse(body: bytes, *, ours: bool = True) -> ReceivedResponse | BrokenRule:
     """Decode a body as a bid response, or return the rule that it breaks.
 
-    With `ours`, document 2's requirements apply, otherwise OpenRTB's.
+    If `ours`, document 2's requirements apply, otherwise OpenRTB's.
     """
     try:
         return _decoder.decode(body) if ours else _openrtb_decoder.decode(body)
@@ -245,8 +245,8 @@ def check(
 ) -> BrokenRule | None:
     """Return the first rule that an answer breaks, or None.
 
-    `auction` is the auction's id, which must not need escaping in a URL. With `ours`, the
-    notification URLs must be those of document 2. Without it, fields missing from a bid are first
+    `auction` is the auction's id, which must not need escaping in a URL. If `ours`, the
+    notification URLs must be those of document 2. If not, fields missing from a bid are first
     filled in by `_complete`, and the creative of a bid without a media type is not checked.
     """
     if response.id != auction:

@@ -45,8 +45,8 @@ class Call:
     """A request, the listener to notify when it ends, and that listener's own `context`.
 
     `due` is the scheduled time (perf_counter) of the request, or of its second half once the first
-    half is sent. `waited_s` is how long after it the call got a connection, or was dropped; 0 if a
-    connection was free.
+    half is sent. `waited_s` is the time from `due` until the call got a connection or was dropped;
+    0 if a connection was free.
     """
 
     __slots__ = ("context", "due", "listener", "manner", "waited_s", "wire")
@@ -131,7 +131,7 @@ class ClientConnection(asyncio.Protocol):
         return now
 
     def eof_received(self) -> None:
-        """Take the end of the connection for the end of an answer without a length."""
+        """Treat the end of the connection as the end of an answer without a length."""
         if self.call is not None and (parsed := _parse(self._buffer, ended=True)) is not None:
             status, body, _ = parsed
             self._end_call(status, body)
@@ -172,7 +172,7 @@ def _parse(data: bytes, ended: bool = False) -> tuple[int, bytes, bool] | None:
 def _body(data: bytes, head: int, status: int, ended: bool) -> bytes | None:
     """Return the body of an answer, chunked or not; None while it is incomplete.
 
-    Without a length it ends with the connection (RFC 9112, 6.3).
+    A body without a length ends with the connection (RFC 9112, 6.3).
     """
     headers: dict[bytes, bytes] = {}
     for line in data[:head].split(b"\r\n")[1:]:

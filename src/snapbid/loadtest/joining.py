@@ -47,11 +47,11 @@ class RunPhase(Struct, tag=True):
 
 
 class StopPhase(Struct, tag=True):
-    """An order to end the current phase; this message has no answer of its own."""
+    """An order to end the current phase; only the `RunPhase` that it ends is answered."""
 
 
 class Settle(Struct, tag=True):
-    """An order, the last of a run, to await open notices and batches; answered by RunCounts."""
+    """The last order of a run: to await open notices and batches; answered by RunCounts."""
 
 
 Order: TypeAlias = RunPhase | StopPhase | Settle

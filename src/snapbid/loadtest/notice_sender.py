@@ -61,7 +61,7 @@ class NoticeCounts(Struct):
     histogram: LatencyHistogram = field(default_factory=LatencyHistogram)
     example: str = ""
     first_url: str = ""
-    left_out: int = 0  # since their URLs name another host than the target
+    left_out: int = 0  # because their URLs name a host other than the target
 
     def __iadd__(self, other: "NoticeCounts") -> "NoticeCounts":
         """Add the counts of another generator."""
@@ -83,7 +83,7 @@ class NoticeCounts(Struct):
 class NoticeSender:
     """Plans and fires the notices of received bids; `open` counts notices not yet answered.
 
-    With `only`, an authority, it fires only notices whose URLs name that host and port.
+    If `only` is given (HOST:PORT), it fires only notices whose URLs name that host and port.
     """
 
     def __init__(self, client: LoadClient, habits: NoticeHabits, seed: int, only: str = "") -> None:

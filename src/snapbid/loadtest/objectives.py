@@ -22,7 +22,7 @@ RULE: Final = (
 class Objective(NamedTuple):
     """A bound: a maximum in ms or percent, or a minimum for bids, as a number or in percent.
 
-    A minimum does not apply where all requests are faulty on purpose.
+    A minimum does not apply to a phase in which all requests are faulty on purpose.
     """
 
     name: str
@@ -57,7 +57,7 @@ def parse(text: str) -> Objective:
 
 
 def complete(objectives: Sequence[Objective]) -> list[Objective]:
-    """Return the objectives, with `SOME_BID` if they do not bound the bid rate.
+    """Return the objectives, adding `SOME_BID` if none of them bounds the bid rate.
 
     A bidder that answers nothing but 204 meets every other objective.
     """
@@ -67,7 +67,7 @@ def complete(objectives: Sequence[Objective]) -> list[Objective]:
 
 
 def steady(objectives: Sequence[Objective], held: PhaseResult) -> list[Objective]:
-    """Return the objectives, with the bid rate of a phase that held in place of `SOME_BID`.
+    """Replace `SOME_BID` with a minimum derived from the bid rate of a phase that held.
 
     A bidder that sheds load answers 204 in time, which no other objective detects.
     """

@@ -24,7 +24,7 @@ class Faults(Struct, frozen=True, forbid_unknown_fields=True):
 
     `malformed` requests have truncated JSON, and should get a 400. The second half of a `slow`
     request is sent a second after the first. A `hang_up` closes the connection in the middle of the
-    request. They count under kinds of their own (see `tally`), not in the bid rate.
+    request. All of these count under separate kinds (see `tally`), not in the bid rate.
     """
 
     malformed: Share = 0.0
@@ -97,11 +97,11 @@ def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: 
 
 
 def pool_note(trials: list[PhaseResult], connections: int) -> str:
-    """Say so if the number of connections set the upper end of a search; "" if the server did.
+    """Return a note if a search was limited by the number of connections; "" if by the server.
 
-    Any overload fills the connections in the end. They are the limit if the lowest rate that missed
-    needs `FULL` of them even while answers take no longer than in the quickest trial that held
-    (Little's law): a server that is the limit itself takes longer than that.
+    Any overload eventually fills the connections. They are the limit if the lowest rate that missed
+    needs a share `FULL` of them even with answers as quick as in the quickest trial that held
+    (Little's law). If the server is the limit, its answers take longer than that.
     """
     held = [trial for trial in trials if trial.held]
     missed = [trial for trial in trials if not trial.held]

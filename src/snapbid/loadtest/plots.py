@@ -55,7 +55,7 @@ def linear(most: float, title: str, *, exact: bool = False) -> Axis:
 
 
 def logarithmic(least: float, most: float, title: str) -> Axis:
-    """Return a log axis with ticks at powers of ten and, if it is short, at 2 and 5 times these."""
+    """Return a log axis with ticks at powers of ten and, if short, at 2 and 5 times these."""
     low = _step(max(least, 1e-3), up=False)
     high = max(_step(max(most, 1e-3)), 10 * low)
     width = log10(high / low)
@@ -165,7 +165,7 @@ def _spots(lines: Sequence[Line], x: Axis) -> Iterator[str]:
 
 
 def _step(rough: float, *, up: bool = True) -> float:
-    """Round up, or down without `up`, to 1, 2 or 5 times a power of ten."""
+    """Round up, or down if not `up`, to 1, 2 or 5 times a power of ten."""
     if rough <= 0:
         return 1.0
     power: float = 10.0 ** floor(log10(rough) + 1e-9)

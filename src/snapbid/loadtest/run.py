@@ -47,7 +47,7 @@ class Progress(Protocol):
 
 
 def load_auctions(options: Options, known: Rates) -> list[list[Auction]]:
-    """Return the bid requests to send for each mix; the bids are converted at the known rates.
+    """Return the bid requests to send for each mix; `known`: the rates for converting bids.
 
     Raises ReplayError.
     """

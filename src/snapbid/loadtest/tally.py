@@ -77,12 +77,12 @@ class Tally(Struct, kw_only=True):
 
     @property
     def answered(self) -> int:
-        """The number of requests answered, also late or wrongly."""
+        """The number of requests answered, including late and wrong answers."""
         return self.done - sum(self.kinds[kind] for kind in UNANSWERED)
 
     @property
     def intact(self) -> int:
-        """The number of requests that ended, but for those that were faulty on purpose."""
+        """The number of requests that ended, not counting those that were faulty on purpose."""
         return self.done - sum(self.kinds[kind] for kind in FAULTY)
 
     @property
@@ -123,7 +123,7 @@ class Tally(Struct, kw_only=True):
             second.bad += 1
 
     def hang_up(self) -> None:
-        """Count a request that the client broke off; it has no latency."""
+        """Count a request during which the client hung up; it has no latency."""
         self.done += 1
         self.kinds[HUNG_UP] += 1
 

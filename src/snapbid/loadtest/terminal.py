@@ -31,7 +31,7 @@ class PlainProgress:
         self.say(_ended(result))
 
     def close(self) -> None:
-        """Do nothing: plain lines leave nothing open."""
+        """Do nothing; unlike a live display, plain lines need no cleanup."""
 
 
 class LiveProgress:
