@@ -120,7 +120,7 @@ class _Check:
 
     @staticmethod
     def _by_creative(warnings: "list[CampaignMistake]") -> "dict[int, list[CampaignMistake]]":
-        """Group a campaign's warnings by index of the creative, and clear the list."""
+        """Group a campaign's warnings by the index of their creative, and clear `warnings`."""
         found: dict[int, list[CampaignMistake]] = {}
         for warning in warnings:
             index = _CREATIVE.match(warning.field)

@@ -178,7 +178,7 @@ def _laid_out(text: str) -> str:
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:
-    """Return the columns of a campaign, whose document may be any JSON if written by SQL."""
+    """Return a campaign's columns; its document may be any JSON if it was written with SQL."""
     from snapbid.campaigns.document import decode
 
     try:

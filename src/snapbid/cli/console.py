@@ -57,7 +57,7 @@ class WrongInput(Refused):
 
 @contextlib.contextmanager
 def refusing(*errors: type[Exception]) -> Iterator[None]:
-    """Turn these errors into Refused, with the same message."""
+    """Convert the given errors to Refused, with the same message."""
     try:
         yield
     except errors as error:
@@ -142,7 +142,7 @@ def _instance(settings: Settings, *fields: str) -> dict[str, str]:
 def signing() -> tuple[bytes, str]:
     """Return the key and the issuer of report tokens.
 
-    If no key is set, the settings of the running embedded instance replace those that are unset.
+    If no key is set, unset settings are taken from the running embedded instance.
     Raises WrongSettings or SettingsError if there is no key, or the key cannot sign tokens.
     """
     from snapbid.report import tokens
@@ -179,7 +179,7 @@ def with_shards(settings: S) -> S:
 
 
 def check_ledger() -> StoreSettings:
-    """Return the settings as `with_ledger` does, once the ledger is seen to be the warehouse's.
+    """Return the settings as `with_ledger` does, and check that the ledger may be used with them.
 
     Raises Refused as `with_shards` does, and if the ledger belongs to another warehouse.
     """
@@ -200,7 +200,7 @@ def in_warehouse(
 ) -> T:
     """Run `work` on a warehouse connection; the audit trail attributes changes to this command.
 
-    Raises Refused if the warehouse fails, but errors of files and of the output as they are.
+    Raises Refused if the warehouse fails. Errors of files and of the output are raised unchanged.
     """
     dsn = database_url()
     context = click.get_current_context()
@@ -279,7 +279,7 @@ MONEY: Final = ("pacing", "spent", "spent today", "held", "left today", "left")
 def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str, Spending]":
     """Fetch the spending of campaigns that have budgets, by campaign id.
 
-    If no Redis is set or running, returns an empty dict or, with `required`, raises WrongSettings.
+    If no Redis is set or running, returns an empty dict or, if `required`, raises WrongSettings.
     Warns on stderr of unavailable shards of the ledger. Raises Refused if Redis fails.
     """
     import asyncio

@@ -53,8 +53,8 @@ def forget(
 
     A user id identifies a person only within a product or at an SSP. Name these with --product and
     --ssp, unless the id is known in only one of them. Device ids, click ids and hashes are
-    forgotten everywhere. An email address or a phone number with its `+` is also forgotten as the
-    SHA-256 that events have of it; the receipt counts these as `hashed`.
+    forgotten everywhere. An email address, or a phone number with its `+`, is also forgotten under
+    the SHA-256 that events contain; the receipt counts these ids as `hashed`.
     """
     import asyncio
     import secrets

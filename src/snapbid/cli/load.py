@@ -316,7 +316,7 @@ def _join(address: str, owned: bool) -> None:
 
 
 def _bid_rates() -> "Rates":
-    """Return the rates with which our bidder converts: the bank's, and its operator's if known."""
+    """Return the exchange rates of our bidder: the bank's, with the operator's own if known."""
     from snapbid.reference import rates
     from snapbid.warehouse import rates as operator_rates
 
@@ -328,7 +328,7 @@ def _bid_rates() -> "Rates":
 
 
 def _refuse_others(*names: str) -> None:
-    """Raise OptionError if any other parameter is on the command line."""
+    """Raise OptionError if the command line has any parameter but these."""
     from snapbid.loadtest.options import OptionError
 
     context = click.get_current_context()
@@ -435,8 +435,8 @@ def _check_files(*files: Path | None) -> None:
 def _write(result: "LoadResult", files: dict[str, Path | None]) -> None:
     """Write the result to the given files, by the names in `OUTPUTS`.
 
-    Each replaces an earlier one once it is complete: collectors read metrics at any moment. Raises
-    Refused, with every file that could not be written.
+    Each file replaces an earlier one only once it is complete, since a collector may read metrics
+    at any moment. Raises Refused, naming every file that could not be written.
     """
     import msgspec
 

@@ -163,7 +163,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
 
 
 def _refuse_same(log: Path, out: Path | None, page: Path | None) -> None:
-    """Raise WrongInput if a file to be written is LOG, or both are the same."""
+    """Raise WrongInput if a file to be written is LOG, or if both are the same file."""
     given = (("LOG", log), ("--out", out), ("--page", page))
     named = [(name, path) for name, path in given if path is not None]
     for (name, path), (other, second) in combinations(named, 2):
@@ -210,7 +210,7 @@ def _terms(ssp: str, tolerance: int, first: date | None, last: date | None) -> "
 
 
 def _reported(ssp: str, first: date, last: date) -> "Reported":
-    """Fetch the report's figures from a first day to a last."""
+    """Fetch the report's figures for the days from `first` to `last`, by kind of notice and day."""
     from snapbid.operations.reconcile.compare import ReportedDay
     from snapbid.warehouse import reports
 

@@ -1,4 +1,4 @@
-"""Command classes whose help shows examples, and summaries in full."""
+"""Command classes whose help ends with examples and does not shorten summaries."""
 
 from collections.abc import Sequence
 from typing import Any
