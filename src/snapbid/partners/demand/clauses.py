@@ -102,7 +102,8 @@ def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
 def _merged(clauses: Clauses, field: str) -> Clauses:
     """Merge clauses that differ in one field only; the merged clause admits any value of it.
 
-    Deals are united instead: without deals, a clause admits only the impression's own floor.
+    Deals are an exception and are united: a clause without deals admits an impression only by its
+    own floor.
     """
     any_value: dict[str, Any] = {field: None}
     highest: Clauses = {}

@@ -47,7 +47,7 @@ async def make(dsn: str) -> None:
 async def _read(
     connection: asyncpg.Connection, families: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Clauses]:
-    """Return each family's clauses, by its canonical id."""
+    """Return the clauses of each family of descriptors, by canonical id."""
     now_ms = int(time() * 1000)
     of_all: Clauses = {}
     own: dict[str, Clauses] = {name: {} for name in families}
@@ -78,7 +78,7 @@ async def _read(
 
 
 def main() -> None:
-    """Build the signals once; exit with status 1 if the warehouse is unavailable."""
+    """Build the demand rules once; exit with status 1 if the warehouse is unavailable."""
     dsn = sys.stdin.buffer.readline().decode().strip()
     exit_with_parent()
     os.nice(10)

@@ -188,7 +188,7 @@ def diagnose(
 ) -> Diagnosis:
     """Compute the diagnosis of the canonical id `ssp`.
 
-    `recent`: statistics by descriptor, None while Redis is unavailable; `history`: only needed for
+    `recent`: statistics by descriptor, None while Redis is unavailable. `history` is only used for
     a window of days.
     """
     counts: Counter[str] = Counter()

@@ -2,7 +2,7 @@
 
 `attributes.json` has, by object, the attributes of OpenRTB 2.6 (202606), of the Native Ads API 1.2
 and of the Digital Services Act's extension, and AdCOM's lists. Each has a note, and a status: it is
-enforced as a limit, targeted by campaigns, used otherwise, or not used.
+enforced as a limit, targeted by campaigns, used in another way, or not used.
 """
 
 import json
@@ -24,7 +24,7 @@ INTRODUCTION: Final = (
 
 
 class Attribute(NamedTuple):
-    """An attribute of an object, its status (one of STATUSES), and how it is used or why not."""
+    """An attribute of an object, its status (one of STATUSES), and how or why not it is used."""
 
     object: str
     name: str

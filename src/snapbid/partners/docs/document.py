@@ -87,7 +87,7 @@ def limits(settings: Settings) -> dict[str, Any]:
 
 
 def filled(value: Any, known: Mapping[str, Any]) -> Any:
-    """Fill in the placeholders of a value, and join the lines of paragraphs."""
+    """Fill in the placeholders in a value's texts, and join the lines of each paragraph."""
     if isinstance(value, dict):
         return {name: filled(inner, known) for name, inner in value.items()}
     if isinstance(value, list):
@@ -163,7 +163,7 @@ class OperationWriter:
 
 
 def _error_schema(bodies: list[dict[str, Any]]) -> Schema:
-    """Return a schema of error bodies, narrowed to their codes."""
+    """Return a schema for error bodies that allows only the codes of these ones."""
     if bodies[0].keys() == {"error"}:
         return ref("RateError")
     name, tag = ("EventError", "code") if "code" in bodies[0] else ("Error", "error")

@@ -161,7 +161,7 @@ def _context(event: Event, notes: Notes) -> Schema:
 
 
 def _private(schema: Schema) -> Schema:
-    """Allow personal data only as hashes, even under unknown keys."""
+    """Return an object's schema that admits personal data only as hashes, under any key."""
     return schema | {
         "patternProperties": {f"{HASH_SUFFIX}$": optional(ref("Sha256"))},
         "propertyNames": {"not": {"pattern": f"^({_PLAINTEXT})$"}},

@@ -58,7 +58,7 @@ def _refine(name: str, schema: Schema) -> None:
 
 
 def _plain(schema: Schema) -> Schema:
-    """Drop the default; merge alternatives of simple types into a list of types."""
+    """Drop a schema's default, and merge alternatives of simple types into a list of types."""
     kept = {key: value for key, value in schema.items() if key != "default"}
     if "items" in kept:
         kept["items"] = _plain(kept["items"])
