@@ -96,7 +96,7 @@ class Home:
         )
 
     def _check_files(self) -> None:
-        """Refuse a directory with other files, such as /var: closing it would harm others."""
+        """Refuse a directory with other files, such as /var, which must not be made private."""
         names = sorted(entry.name for entry in self.path.iterdir())
         if UNMARKED.issuperset(names) or _is_marked(self.path):
             return
@@ -160,7 +160,7 @@ class Home:
             record.unlink()
 
     def _kept(self, name: str, size: int) -> str:
-        """Return the text of a private file, created from random bytes on the first call."""
+        """Return the text of a private file, which is filled with random text on the first call."""
         path = self.path / name
         if not path.exists():
             write_private(path, secrets.token_urlsafe(size))

@@ -84,7 +84,7 @@ class Postgres(Server):
         self._run(binaries, account)
 
     def _reachable(self, binaries: Path, account: list[str]) -> Path:
-        """Return the programs' directory, or that of a copy if `account` cannot reach them."""
+        """Return the programs' directory, or that of a copy if `account` cannot reach it."""
         if not account or UNCHECKED_ACCESS in account or _is_open(binaries / "postgres"):
             return binaries
         places = (Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"))
@@ -168,13 +168,13 @@ class Postgres(Server):
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment, without our settings or those of PostgreSQL's programs."""
+    """Return this process's environment, without Snapbid's settings and PostgreSQL's variables."""
     kept = without_settings(os.environ).items()
     return {name: value for name, value in kept if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
 def _named_user() -> dict[str, str]:
-    """Return the environment that names this process's user if it has no name (_passwd.c)."""
+    """Return the variables that give this process's user a name, if it has none (_passwd.c)."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:

@@ -1,4 +1,4 @@
-"""Start and stop the embedded servers' processes, also those left behind by a killed owner."""
+"""Start and stop the embedded servers' processes, including those left by a killed owner."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ class EmbeddedError(RuntimeError):
 
 
 class StartWait:
-    """The wait for a server to start: without a limit while it recovers, otherwise `limit_s`.
+    """The wait for a server to start, at most `limit_s` long unless the server is recovering.
 
     `say` receives a message every 15 s of recovery; `stopping`: whether to give up.
     """
@@ -45,7 +45,7 @@ class StartWait:
         self._report_at = clock() + STILL_WAITING_S
 
     def goes_on(self, is_recovering: bool) -> bool:
-        """Whether to wait on for a server that has not started yet."""
+        """Whether to keep waiting for a server that has not started yet."""
         now = self._clock()
         if is_recovering:
             self._deadline = now + self._limit_s

@@ -151,7 +151,7 @@ class Redis(Server):
         return "starting" if answer.startswith(b"-LOADING") else ""
 
     def _ask(self, command: bytes) -> bytes:
-        """Return the beginning of Redis' answer; nothing if there is none."""
+        """Send a command to Redis; return the beginning of its answer, or b"" without one."""
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(1.0)
             try:

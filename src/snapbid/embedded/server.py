@@ -1,4 +1,4 @@
-"""What the private Redis and PostgreSQL have in common."""
+"""The base class of the private Redis and PostgreSQL."""
 
 import signal
 import subprocess
@@ -12,9 +12,9 @@ from snapbid.embedded.process import POLL_S, StartWait, stop
 class Server:
     """A private server: its data, its log and its process.
 
-    The `start` of each blocks until it answers; it raises EmbeddedError with the cause and a
-    remedy. `say` receives messages for the operator. `stopping`: whether to stop waiting for an
-    answer.
+    Subclasses have a `start`, which blocks until the server answers, and raises EmbeddedError with
+    the cause and a remedy. `say` receives messages for the operator. `stopping`: whether to stop
+    waiting for an answer.
     """
 
     name: ClassVar[str]
