@@ -46,7 +46,7 @@ class Conversion(NamedTuple):
 
 
 class Counting(NamedTuple):
-    """The conversion that an event would count as, if any, and the flag for its click id."""
+    """The conversion that an event counts as, if any, and the flag for its click id."""
 
     flag: str = ""
     conversion: Conversion | None = None

@@ -104,7 +104,7 @@ def _numbers_check(names: tuple[str, ...]) -> Check:
 
 
 def _mapping_check(name: str, stored_form: Callable[[str], str | None]) -> Check:
-    """Make a check that replaces a value with its stored form; it fails if that form is None."""
+    """Make a check that replaces a value with its stored form, and fails if there is none."""
 
     def check(context: Any) -> bool:
         given = getattr(context, name)

@@ -90,7 +90,7 @@ def accepted(
     envelope: bytes,
     key: str | None,
 ) -> AcceptedEvent:
-    """Build the accepted event from its envelope; `ids` in the order of `AcceptedEvent`'s fields.
+    """Build the accepted event; `ids` are in the order of the fields of `AcceptedEvent`.
 
     `key`: the id of the transaction or bonus; None if the whole envelope identifies the event.
     U+0000 separates the hashed product, event and key, none of which can contain it.

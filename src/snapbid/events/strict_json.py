@@ -94,7 +94,7 @@ def _is_longer(body: bytes, limit: int) -> bool:
 
 @cache
 def _row(limit: int) -> type[msgspec.Struct]:
-    """Define a struct for an array's first `limit` elements, and one more."""
+    """Define a struct for the first `limit` + 1 elements of an array."""
     fields = [(f"e{index}", Raw, Raw(b"")) for index in range(limit + 1)]
     return defstruct("Row", fields, array_like=True, gc=False)
 
@@ -167,8 +167,7 @@ def locate(body: bytes, skipped: int = 0) -> Malformed | None:
 
 
 def _end_of_element(text: str, start: int) -> int:
-    """Return the end of the element that begins at `start`. Raises Malformed, and `json`'s
-    errors."""
+    """Return the end of the element at `start`. Raises Malformed or JSONDecodeError."""
     _, end = _STRICT.raw_decode(text, start)
     element = text[start:end].encode()
     if _may_break(element) and not is_large(element):

@@ -49,7 +49,7 @@ class _ProductTurn:
 
 
 class BatchTurns:
-    """Lets each product's batches be read one at a time, in order of arrival."""
+    """Queues batches, so that those of a product are read one at a time, in order of arrival."""
 
     def __init__(self) -> None:
         self._products: dict[str, _ProductTurn] = {}
@@ -58,8 +58,8 @@ class BatchTurns:
     async def take(self, product: str, size: int) -> AsyncIterator[None]:
         """Wait for a batch's turn, which lasts as long as the context; `size` is in bytes.
 
-        Raises EventsUnavailable if more than MOST_WAITING bytes of the product's batches would
-        wait.
+        Raises EventsUnavailable if the product's batches, with this one, are over MOST_WAITING
+        bytes.
         """
         own = self._products.setdefault(product, _ProductTurn())
         if own.size + size > MOST_WAITING:

@@ -103,7 +103,7 @@ def batch_steps(
 
     With `lenient` or `test`, only the events with violations are rejected; `test` adds warnings. A
     body that is not such an array is always refused. Yields before each event so that other tasks
-    can run. Raises Malformed for a malformed body or event, for `refuse_malformed`.
+    can run. Raises Malformed for a malformed body or event; pass it to `refuse_malformed`.
     """
     try:
         batch = yield from _read_all(body, product, now_ms, test=test)
