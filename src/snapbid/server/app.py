@@ -72,7 +72,7 @@ class Resources(Protocol):
 
 
 class Application:
-    """The application; it calls `started` once startup is complete."""
+    """The ASGI application; it calls `started` once startup is complete."""
 
     def __init__(
         self, resources: Resources, started: Callable[[], Coroutine[Any, Any, None]] | None = None

@@ -50,8 +50,8 @@ class BudgetBook:
     def take_up(self, catalog: Catalog) -> list[int]:
         """Switch to a catalog; return the campaigns with new or changed budgets.
 
-        In the first catalog, every budget counts as new. A base that comes later adds none to the
-        result, since overlays have already brought its changes.
+        In the first catalog, every budget counts as new. A later base adds nothing to the result,
+        since its changes were already in overlays.
         """
         index, base, news = catalog.index, catalog.base, list[int]()
         overlaid = 0 if base is None else base.campaigns

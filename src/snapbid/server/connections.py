@@ -132,7 +132,7 @@ def _usefulness(connection: Connection) -> tuple[bool, float]:
 
 
 class _Sockets:
-    """The sockets of this process, which Granian's own thread opens and closes at any time."""
+    """The sockets of this process, which a thread of Granian may open and close at any time."""
 
     def __init__(self, port: int) -> None:
         self.listens = False  # set when an inspected socket is the listening port
@@ -179,7 +179,7 @@ class _Sockets:
 def _socket_of(fd: int) -> socket.socket:
     """Return the socket behind a file descriptor. Raises OSError for any other file.
 
-    AF_INET6 has longer addresses, so IPv4 addresses also fit.
+    It is wrapped as AF_INET6, whose addresses are longer, so IPv4 addresses fit too.
     """
     return socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fd)
 

@@ -88,7 +88,7 @@ class GranianServer(MPServer):
         self._look_again()
 
     def _look_again(self) -> None:
-        """Wake the main loop if a signal arrived meanwhile: Granian clears the event afterwards."""
+        """Wake the main loop again if a signal is pending, whose event Granian may have cleared."""
         if self.interrupt_signal or self.reload_signal:
             self.main_loop_interrupt.set()
 

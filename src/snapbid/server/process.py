@@ -58,7 +58,7 @@ async def _announce(listening: Connection) -> None:
 
 
 def _is_listening() -> bool:
-    """Whether any socket of this process listens."""
+    """Whether any socket of this process is listening."""
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the file was closed meanwhile
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):

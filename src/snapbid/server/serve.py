@@ -151,7 +151,7 @@ def _log_problem(directory: Path) -> str | None:
 
 
 def _warn_of_base_url(settings: ServingSettings) -> None:
-    """Warn if notification URLs have the address of no machine, as by default on all interfaces."""
+    """Warn if notification URLs begin with an address like 0.0.0.0, which SSPs cannot reach."""
     host = urlsplit(settings.base_url).hostname or ""
     if reachable(host) != host:
         logger.warning(

@@ -254,7 +254,7 @@ class Worker:
 
 
 class _OwnEvents:
-    """Accepts events only while the ledger is this warehouse's, whose drain absorbs them."""
+    """Accepts events only while the ledger belongs to this warehouse, whose drain stores them."""
 
     def __init__(self, ledger: Ledger, queues: EventQueues) -> None:
         self._ledger = ledger
@@ -270,8 +270,8 @@ class _OwnEvents:
 def _counts_of_requests(metrics: Metrics) -> Callable[[str, int], None]:
     """Return the function that counts an answered request by route and status.
 
-    The series of status 500 are there from the start: Prometheus' `increase` does not see the count
-    with which a series begins, and a single 500 is to be seen.
+    The series of status 500 exist from the start: Prometheus' `increase` misses the count with
+    which a series begins, and even a single 500 must show.
     """
     name = "snapbid_http_requests_total"
     for route in ROUTE_NAMES:
