@@ -1,1 +1,1 @@
-"""Benchmarks: micro (pytest-benchmark) and over sockets; `python -m bench` runs and compares."""
+"""Benchmarks in one process (pytest-benchmark) and over sockets; `python -m bench` runs them."""

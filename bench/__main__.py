@@ -1,4 +1,4 @@
-"""Runs all or the named benchmarks and compares them with earlier results.
+"""Runs some or all benchmarks, and compares the results with earlier ones.
 
     python -m bench [KIND ...] [--against DIR] [--keep] [--long | --quick] [--all]
 
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _paced(kind: str, chosen: argparse.Namespace) -> tuple[str, ...]:
-    """The options that say how long a run takes."""
+    """Return the options that set how long a run takes."""
     run = RUNS[kind]
     if chosen.quick and run.quick is not None:
         return run.quick
@@ -76,7 +76,7 @@ def _paced(kind: str, chosen: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _run(kind: str, options: tuple[str, ...]) -> bool:
-    """Do a run and write its result to `OUTPUT`; returns whether it succeeded."""
+    """Run a benchmark and write its result to `OUTPUT`; return whether it succeeded."""
     started = time.monotonic()
     output = OUTPUT / f"{kind}.json"
     if kind == MICRO:

@@ -1,4 +1,4 @@
-"""The origin of a result, and writing it."""
+"""Describes the origin of a result, and writes results."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ PACKAGES: Final = ("granian", "msgspec", "uvloop", "cython", *PEERS)
 
 
 def about() -> dict[str, Any]:
-    """Date, machine, versions and commit."""
+    """Return the date, the machine, the versions and the commit."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": _cpu(),
@@ -32,7 +32,7 @@ def about() -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    """The versions of the packages that are installed; the peers' are for their runs alone."""
+    """Return the versions of those PACKAGES that are installed; not every run has the peers."""
     installed = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -50,7 +50,7 @@ def write(result: dict[str, Any], output: Path | None) -> None:
 
 
 def commit() -> str:
-    """The commit of the working tree, and whether it has changes."""
+    """Return the commit of the working tree, marked if there are changes."""
     head = git("rev-parse", "--short=12", "HEAD")
     if not head:
         return "uncommitted"
@@ -59,7 +59,7 @@ def commit() -> str:
 
 
 def git(*arguments: str, at: Path = ROOT) -> str:
-    """The output of git; empty if it fails."""
+    """Return the output of a git command; empty if it fails."""
     process = subprocess.run(["git", *arguments], cwd=at, capture_output=True, text=True)
     return process.stdout.strip() if process.returncode == 0 else ""
 

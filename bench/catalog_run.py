@@ -1,9 +1,9 @@
-"""Large catalogs: loading them, changing them under traffic, and the workers' memory.
+"""Measures large catalogs: loading, changes under traffic, and the workers' memory.
 
     python -m bench.catalog_run [--count 10000 --count 100000 --count 1000000]
 
-Loading is the process that makes a base (`snapbid.catalog.publisher.base`). The other figures are
-of `snapbid serve` over embedded stores, and of a snapshot in this process for the swap.
+Loading is done by the process that builds a base (`snapbid.catalog.publisher.base`). Swaps are
+measured with a snapshot in this process, everything else with `snapbid serve` on embedded stores.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ READY_S: Final = 300.0
 
 
 def index_bytes(folder: Path, base: Base) -> int:
-    """The size of the base without the campaigns' payloads."""
+    """Return the size of the base without the campaigns' payloads."""
     path = folder / "alone"
     write(path, encode(Head({}, rates.load(), base=base), Builder().build()))
     index = Catalog.open(path).index
@@ -57,10 +57,10 @@ def index_bytes(folder: Path, base: Base) -> int:
 
 
 async def swaps(base: Base, folder: Path) -> dict[str, Any]:
-    """How long the event loop is blocked while a new catalog is adopted.
+    """Measure how long the event loop is blocked while it switches to a new catalog.
 
-    The longest pause of a swap in milliseconds, median and most of the swaps, and the same of as
-    many stretches of the same length without a swap.
+    Returns the median and the maximum of each swap's longest pause, in ms, and the same for equally
+    long periods without a swap.
     """
     builder = Builder()
     for number, document in enumerate(campaigns.documents(OVERLAID), 1):
@@ -86,7 +86,7 @@ async def swaps(base: Base, folder: Path) -> dict[str, Any]:
 
 
 async def _swap(path: Path, before: CatalogSnapshot, beside: Lookups) -> CatalogSnapshot:
-    """As `server.worker.Worker` does it."""
+    """Replace a snapshot as `server.worker.Worker` does."""
     catalog = await asyncio.to_thread(Catalog.open, path, before.catalog)
     snapshot = CatalogSnapshot(catalog, beside, before=before)
     await snapshot.carry_over(before)
@@ -119,13 +119,13 @@ def served(scratch: Path, environ: dict[str, str], workers: int) -> Iterator[Ser
 
 
 def pss_mib(pid: int) -> float:
-    """The proportional set size of a process."""
+    """Return the proportional set size of a process (MiB)."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def touch(port: int) -> None:
-    """Send the generator's requests over connections that reach every worker."""
+    """Send generated requests over enough connections to reach every worker."""
     for number, request in enumerate(requests.make(TOUCHES)):
         if number % 100 == 0:
             client = HTTPConnection(LOOPBACK, port, timeout=30)
@@ -160,9 +160,9 @@ ASKED: Final = {
 
 
 async def change_latencies(dsn: str, port: int) -> list[float]:
-    """From the commit of a change to the first answer that differs, in seconds, sorted.
+    """Measure the times (s) from a change's commit to the first answer that shows it; sort them.
 
-    In turns a campaign is added, paused, resumed and deleted.
+    The changes add, pause, resume and delete a campaign in turn.
     """
     latencies = []
     connection = await asyncpg.connect(dsn)
@@ -229,7 +229,7 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
 @command("catalog")
 @click.option("--count", "counts", type=int, multiple=True, default=COUNTS, help="Campaigns.")
 def main(counts: tuple[int, ...]) -> dict[str, Any]:
-    """Large catalogs."""
+    """Measure large catalogs."""
     figures = {}
     for count in counts:
         with scratch() as folder:

@@ -2,9 +2,9 @@
 
 `drive` is a closed loop: each connection sends its next request when it has its answer, so the
 server is saturated and the latency follows from the number of connections. `schedule` is an open
-loop: requests leave on schedule, however slow the answers are, and a latency counts from the
-scheduled time, even if no connection was free. Times, rates and connections are bounded, and only
-loopback addresses are used.
+loop: requests leave on schedule, however slow the answers are, and latency counts from the
+scheduled time, even if no connection was free. Times, rates and connections are limited, and the
+clients connect only to loopback addresses.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
 
 class Outcome(msgspec.Struct):
-    """The answers: their count by status, the seconds, sorted latencies in seconds.
+    """The answers: counts by status, the duration in seconds, and sorted latencies in seconds.
 
-    `lags`, from `schedule` alone, are how late requests left though a connection was free. Neither
-    has the requests of its `settle_s`.
+    `lags`, filled in by `schedule` only, tell how late requests left although a connection was
+    free. Latencies and lags exclude requests within `settle_s`.
     """
 
     statuses: dict[int, int]
@@ -51,21 +51,21 @@ class Outcome(msgspec.Struct):
         return sum(self.statuses.values())
 
     def quantiles_ms(self) -> dict[str, float]:
-        """The latencies in ms."""
+        """The quantiles of the latencies, in ms."""
         return {name: quantile(self.latencies, at) * 1e3 for name, at in QUANTILES.items()}
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which this share of all values lies; 0 without values."""
+    """Return the value below which this share of ascending values lies; 0 if there are none."""
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else 0.0
 
 
 class ClientError(RuntimeError):
-    """The server closed a connection, or sent something that is not an HTTP answer."""
+    """The server closed a connection, stopped answering, or sent something that is not HTTP."""
 
 
 def request(path: str, body: bytes) -> bytes:
-    """The bytes of a bid request."""
+    """Build the bytes of a bid request."""
     return (
         b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         b"X-Openrtb-Version: 2.5\r\nContent-Length: %d\r\n\r\n%b"
@@ -73,10 +73,10 @@ def request(path: str, body: bytes) -> bytes:
 
 
 def as_new_auctions(requests: Sequence[bytes]) -> Iterator[bytes]:
-    """The requests in turn, over and over, each time as auctions that have not been seen before.
+    """Cycle through the requests, giving each a new auction id every time.
 
-    An exchange does not repeat an auction, and a bid that replaces another one costs Redis more.
-    The last 8 digits of an id stay, by which the request can be recognized.
+    An exchange does not repeat auctions, and a bid that replaces another one costs Redis more. The
+    last 8 digits of an id are kept, so that the request can be recognised.
     """
     parts = [AUCTION_ID.split(request, 1) for request in requests]
     for before, *after in cycle(parts):
@@ -84,7 +84,7 @@ def as_new_auctions(requests: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def notice(path: str, auction_id: str, imp_id: str) -> bytes:
-    """The bytes of a notice; the ids must need no escaping."""
+    """Build the bytes of a notice; the ids must not need escaping."""
     return b"GET %b?id=%b&impId=%b HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (
         path.encode(),
         auction_id.encode(),
@@ -100,16 +100,16 @@ class _Plan(Protocol):
     def begin(self, now: float) -> None: ...
 
     def is_free(self, connection: "_Connection", now: float) -> None:
-        """A connection has its answer, or is new."""
+        """Handle a connection that is new, or has received its answer."""
         ...
 
     def is_gone(self, connection: "_Connection") -> None:
-        """The server closed a connection that had nothing to answer."""
+        """Handle a connection that the server closed while no answer was due."""
         ...
 
 
 class _Connection(asyncio.Protocol):
-    """Sends one request at a time; records the answer and the time since `since`."""
+    """Sends one request at a time, and records its answer and its latency."""
 
     def __init__(self, plan: _Plan, outcome: Outcome, each: Each | None) -> None:
         self._plan = plan
@@ -173,7 +173,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Closed:
-    """A connection that has its answer sends the next request, up to a time or a count."""
+    """Sends the next request once a connection has its answer, up to a time or a count."""
 
     def __init__(self, requests: Iterator[bytes], seconds: float, limit: float) -> None:
         self.counts_from = 0.0
@@ -193,11 +193,11 @@ class _Closed:
         connection.send(next(self._requests), now)
 
     def is_gone(self, connection: _Connection) -> None:
-        """None is idle but at the end."""
+        """Do nothing: connections are idle only at the end."""
 
 
 class _Open:
-    """Request n is due at `start + n / rate`, and waits in line if no connection is free."""
+    """Sends request n at `start + n / rate`, or as soon after that as a connection is free."""
 
     def __init__(self, requests: Iterator[bytes], rate: float, count: int, settle_s: float) -> None:
         self._requests = requests
@@ -225,7 +225,7 @@ class _Open:
         self._idle.remove(connection)
 
     def tick(self, now: float) -> float:
-        """Send what is due while connections are free; close those no longer needed."""
+        """Send due requests over free connections; close connections that are no longer needed."""
         while self._idle and self._next < self._count and (due := self._due()) <= now:
             if due >= self.counts_from:
                 self.lags.append(now - due)
@@ -252,7 +252,7 @@ async def drive(
     once: bool = False,
     each: Each | None = None,
 ) -> Outcome:
-    """Send the requests as new auctions for `seconds`, or each of them once, as it is.
+    """Send requests in a closed loop: as new auctions for `seconds`, or each `once`, unchanged.
 
     `each` is called with every answer. Raises ClientError or OSError if the server does not answer.
     """
@@ -276,10 +276,11 @@ async def schedule(
     settle_s: float = 0.0,
     each: Each | None = None,
 ) -> Outcome:
-    """Send `rate` requests a second for `seconds`, in turn and as new auctions.
+    """Send `rate` requests a second for `seconds`, cycling through them with new auction ids.
 
-    Latencies count from `settle_s` on: a server is slow on connections that it has just accepted.
-    `each` is called with every answer. Raises ClientError or OSError if the server does not answer.
+    Latencies count from `settle_s` on, since a server is slow on connections that it has just
+    accepted. `each` is called with every answer. Raises ClientError or OSError if the server does
+    not answer.
     """
     assert 0 < seconds <= MAX_SECONDS
     assert 0 < rate <= MAX_RATE
@@ -324,6 +325,6 @@ async def _carry_out(
 
 
 def run(work: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """The outcome of `drive` or `schedule`, on a new event loop."""
+    """Run `drive` or `schedule` on a new event loop, and return its outcome."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)

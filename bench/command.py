@@ -1,4 +1,4 @@
-"""What the runs share: the command line, a scratch directory, embedded stores."""
+"""Helpers that the runs share: the command line, a scratch directory, embedded stores."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -19,9 +19,9 @@ Measure = Callable[..., dict[str, Any]]
 
 
 def command(kind: str) -> Callable[[Measure], click.Command]:
-    """Make a command of what measures, whose options are click's.
+    """Turn a function that measures into a command; its click options become its arguments.
 
-    It returns `method`, `figures` and whatever else its section reads.
+    The function returns `method`, `figures` and whatever else its section reads.
     """
 
     def decorate(measure: Measure) -> click.Command:
@@ -43,7 +43,7 @@ def command(kind: str) -> Callable[[Measure], click.Command]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for the time of a run."""
+    """Create a temporary directory for one run."""
     with TemporaryDirectory(prefix="snapbid-bench-") as folder:
         Path(folder).chmod(0o711)  # the database runs as another user where this one is root
         yield Path(folder)
@@ -51,7 +51,7 @@ def scratch() -> Iterator[Path]:
 
 @contextmanager
 def embedded(folder: Path) -> Iterator[tuple[Redis, Postgres]]:
-    """Stores as `snapbid up` starts them."""
+    """Start Redis and PostgreSQL as `snapbid up` does."""
     with ExitStack() as stack:
         home = stack.enter_context(Home(folder))
         redis, postgres = Redis(home), Postgres(home)

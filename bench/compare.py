@@ -1,4 +1,4 @@
-"""Compares results with earlier ones, and says what moved.
+"""Compares results with earlier ones, and reports the figures that moved.
 
 A figure has moved if it differs by more than `NOISE` plus the drift of the machine itself, and if
 the spreads, where both results have one, do not overlap.
@@ -20,7 +20,7 @@ Pair = tuple[Figure, Figure]  # before, after
 
 
 def earlier(kind: str, directory: Path | None) -> dict[str, Any] | None:
-    """The results of a kind in a directory, by default the last committed ones; None without."""
+    """Return the results of a kind in a directory, or the last committed ones; None without any."""
     if directory is None:
         text = git("show", f"HEAD:bench/results/{kind}.json")
     else:
@@ -30,7 +30,7 @@ def earlier(kind: str, directory: Path | None) -> dict[str, Any] | None:
 
 
 def compare(run: Run, before: dict[str, Any], after: dict[str, Any], *, all: bool) -> list[str]:
-    """A heading, a line for each figure that moved (or for all), and a summary of the rest."""
+    """Return a heading, a line for each figure that moved (or all), and a summary of the rest."""
     lines = [f"{after['kind']}: {before['about']['commit']} -> {after['about']['commit']}"]
     try:
         old = {figure.name: figure for figure in run.section.figures(before)}
@@ -82,7 +82,7 @@ def _has_moved(pair: Pair, noise: float) -> bool:
 
 
 def _touch(old: Figure, new: Figure) -> bool:
-    """Whether the spreads overlap."""
+    """Return whether the spreads overlap."""
     if old.low is None or old.high is None or new.low is None or new.high is None:
         return False
     return old.low <= new.high and new.low <= old.high

@@ -1,9 +1,9 @@
-"""ASGI applications that always answer the same: on the product's own server settings, or uvicorn.
+"""ASGI applications with a constant answer, served with the product's own settings or by uvicorn.
 
 python -m bench.constant full|full_read|empty|empty_read [uvicorn|plain|taskless]
 
-`plain`: the threads of the worker are scheduled as the operating system does by itself. `taskless`:
-requests run without a task, as the product's bids and notices do.
+`plain`: the worker's threads have the operating system's default scheduling. `taskless`: requests
+run without a task, as the product's bids and notices do.
 """
 
 import multiprocessing
@@ -27,7 +27,7 @@ EMPTY_END: Final = END | {"body": b""}
 
 
 class Constant:
-    """Always the same answer; the request's body is taken first, or left alone."""
+    """An application with a constant answer, which reads the request's body first or ignores it."""
 
     def __init__(self, start: dict[str, Any], end: dict[str, Any], *, reads: bool) -> None:
         self._start = start

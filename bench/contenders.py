@@ -1,4 +1,4 @@
-"""Who takes part in the socket runs, what each is sent, and that the bidders answer alike."""
+"""The contenders of the socket runs, their requests, and a check that the bidders answer alike."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ LIMITS: Final[dict[str, Any]] = {  # which are never reached
 class Contender(msgspec.Struct):
     """A server, the requests it gets and the status that each answer must have.
 
-    Where `rated`, its latencies are taken at half its capacity too. With `wins`, it is sent win
-    notices for bids on the requests.
+    If `rated`, its latencies are also measured at half its capacity. If it has `wins`, it gets win
+    notices for bids on the requests instead.
     """
 
     name: str
@@ -44,9 +44,9 @@ class Contender(msgspec.Struct):
 
 
 class Wins:
-    """The wins of a bidder, `a_turn` at a time, each of a bid of its own.
+    """Makes win notices for a bidder, `a_turn` at a time, each for a different bid.
 
-    `count` is how many it has counted so far.
+    `count` returns how many wins the bidder has counted so far.
     """
 
     def __init__(self, port: int, count: Callable[[], int], a_turn: int) -> None:
@@ -56,7 +56,7 @@ class Wins:
         self._before = 0
 
     def make(self, requests: Sequence[bytes], number: int) -> list[bytes]:
-        """Get bids on so many new auctions; a win notice for each bid, which must be sent once."""
+        """Get bids on `number` new auctions; return a win notice for each, to be sent only once."""
         notices: list[bytes] = []
 
         def won(request: bytes, status: int, body: bytes, latency: float) -> None:
@@ -70,14 +70,14 @@ class Wins:
         return notices
 
     def check(self, sent: int) -> None:
-        """Raise BenchError unless the bidder counted as many of these wins as were sent."""
+        """Raise BenchError unless the bidder counted exactly the wins that were sent."""
         counted = self._count() - self._before
         if counted != sent:
             raise BenchError(f"{counted} wins were counted, {sent} sent")
 
 
 def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[Contender]:
-    """Starts all servers. Raises BenchError where two bidders answer differently."""
+    """Start all servers. Raises BenchError if two bidders answer differently."""
     product = stack.enter_context(served.product(scratch, core, store_core, CAMPAIGNS))
     limited = _limited(stack, scratch, core, store_core)
     peer = stack.enter_context(served.fastapi_bidder(scratch, core, product.environ))
@@ -101,7 +101,7 @@ def start(stack: ExitStack, scratch: Path, core: int, store_core: int) -> list[C
 
 
 def _limited(stack: ExitStack, scratch: Path, core: int, store_core: int) -> ServerProcess:
-    """The product with the same campaigns, each with a budget and a cap."""
+    """Start the product with the same campaigns, each with a budget and a cap."""
     own = scratch / "limited"
     own.mkdir(mode=0o711)
     documents = [document | LIMITS for document in campaigns.documents(CAMPAIGNS)]
@@ -131,12 +131,12 @@ def _constants(
 
 
 def ask(server: ServerProcess, wire: bytes) -> tuple[int, bytes]:
-    """Status and body of the answer to a request."""
+    """Return the status and body of the answer to a request."""
     return run(drive(server.port, [wire], connections=1, once=True)).last[0]
 
 
 def answered(server: ServerProcess, made: list[requests.Request], status: int) -> list[bytes]:
-    """Those requests that the running server answers so; most must be."""
+    """Return the requests that a running server answers with this status; most of them must be."""
     wires = [request(PATH, body) for body in requests.encode(made)]
     usable = [wire for wire in wires if ask(server, wire)[0] == status]
     if len(usable) < 0.9 * len(made):
@@ -145,8 +145,9 @@ def answered(server: ServerProcess, made: list[requests.Request], status: int) -
 
 
 def check_agreement(product: ServerProcess, peer: ServerProcess, wires: list[bytes]) -> None:
-    """Raises BenchError unless both answer each request alike: the same price, and but for ties
-    (as good as none) the same campaign in the same words.
+    """Raise BenchError unless both bidders answer each request alike.
+
+    The prices must be equal and, except for a few ties, the campaigns and their terms.
     """
     ties = 0
     for wire in wires:
@@ -160,7 +161,7 @@ def check_agreement(product: ServerProcess, peer: ServerProcess, wires: list[byt
 
 
 def _bid(answer: tuple[int, bytes]) -> dict[str, Any]:
-    """What must be equal; each contender chooses the creative by its own hash."""
+    """Return the part of an answer that must be equal: everything but the choice of creative."""
     status, body = answer
     if status != 200:
         return {"status": status, "cid": None, "price": None}

@@ -1,13 +1,13 @@
-"""How late counters reach the warehouse while they change all the time.
+"""Measures how late counters reach the warehouse while they change all the time.
 
     python -m bench.drain_run [--seconds 30] [--output FILE]
 
-100,000 counters change each second, over 8 shards: all that there are, or a fifth of 500,000 in
-turn. One `snapbid drain` carries them, or two that share the shards. A lag is the time from the
-change of a counter to the commit of the transaction that absorbed it, as another connection sees
-it; one counter in 1,250 is watched. Processor time is of all drains and of all processes of
-PostgreSQL, and of Redis with the changes themselves. "Changed" is what could be changed; where it
-is less than was meant to, the machine was too busy for this client and Redis alone.
+100,000 counters change each second, over 8 shards: either all that there are, or a fifth of 500,000
+in turn. One `snapbid drain` carries them, or two that share the shards. A lag is the time from the
+change of a counter to the commit of the transaction that absorbed it, as seen by another
+connection; one counter in 1,250 is watched. Processor time is that of all drains, of all processes
+of PostgreSQL, and of Redis including the changes themselves. "Changed" is the rate that was
+reached; if it is lower than intended, the machine was too busy even for this client and Redis.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ _SERVERS: Final = """
 
 
 class Sample(NamedTuple):
-    """A counter that was changed to this value, just after then (s)."""
+    """A watched counter, the value that a change gave it, and the time of the change (s)."""
 
     shard: int
     number: int
@@ -81,7 +81,7 @@ class Sample(NamedTuple):
 
 
 class Bench:
-    """Changes counters and watches them arrive."""
+    """Changes counters and measures when they reach the warehouse."""
 
     def __init__(self, client: Any, warehouse: asyncpg.Pool, segments: Sequence[str]) -> None:
         self._client = client
@@ -104,7 +104,7 @@ class Bench:
         self._waiting.append(Sample(shard, first, int(value), changed_at))
 
     async def keep_changing(self, counters: int, seconds: int) -> float:
-        """Change so many in turn, A_SECOND of them each second; how many were, a second."""
+        """Change this many counters in turn, A_SECOND a second; return the rate reached."""
         chunks = counters // len(KINDS) // SHARDS // CHUNK
         each = CHUNK * len(KINDS)
         done, started = 0, time.perf_counter()
@@ -118,7 +118,7 @@ class Bench:
         return done * each / (time.perf_counter() - started)
 
     async def watch(self) -> None:
-        """Note the lag of each change that has arrived, until told to end."""
+        """Record the lag of each change that reaches the warehouse, until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_S)
@@ -135,13 +135,13 @@ class Bench:
                 self._waiting.append(sample)
 
     async def settle(self) -> None:
-        """Wait until all that was changed has arrived."""
+        """Wait until all changes have reached the warehouse."""
         async with asyncio.timeout(PATIENCE_S):
             while self._waiting:
                 await asyncio.sleep(LOOK_S)
 
     async def processor_s(self) -> tuple[float, float]:
-        """What PostgreSQL, and Redis, have taken so far."""
+        """Return the processor time (s) used by PostgreSQL and by Redis so far."""
         rows = await self._warehouse.fetch(_SERVERS, APPLICATION)
         postgres = sum(processor_s(row["pid"]) for row in rows)
         return postgres, redis_time.processor_s(await self._client.info("cpu"))
@@ -149,7 +149,7 @@ class Bench:
 
 @contextmanager
 def _drains(count: int, environ: dict[str, str], log: Path) -> Iterator[list[int]]:
-    """Run so many drains: their process ids."""
+    """Run `count` drains, and yield their process ids."""
     with log.open("ab") as output:
         processes = [
             subprocess.Popen(
@@ -227,7 +227,7 @@ async def _run(redis_url: str, dsn: str, home: Path, seconds: int) -> dict[str, 
 @command("drain")
 @click.option("--seconds", type=click.IntRange(1, 600), default=SECONDS)
 def main(seconds: int) -> dict[str, Any]:
-    """The drain while counters change all the time."""
+    """Measure the drain while counters change all the time."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
         server, warehouse = stack.enter_context(embedded(folder / "home"))

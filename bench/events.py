@@ -1,4 +1,4 @@
-"""The load test's server events, always the same ones."""
+"""Server events as the load test generates them, the same in every run."""
 
 from typing import Any, Final
 
@@ -12,5 +12,5 @@ NOW_MS: Final = 1_790_000_000_000
 
 
 def generate(count: int = BATCH, seed: int = 1) -> list[dict[str, Any]]:
-    """Valid envelopes, each event type at its share of traffic."""
+    """Generate valid envelopes, with each event type at its share of traffic."""
     return events.generate(count, seed, NOW_MS)

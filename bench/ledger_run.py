@@ -1,9 +1,9 @@
-"""The ledger and the drain by themselves, on embedded stores.
+"""Measures the ledger and the drain by themselves, on embedded stores.
 
     python -m bench.ledger_run [--bids 2000000] [--rounds 5]
 
-Processor times are of this process, all threads, as the operating system counts them; the rest of
-the machine is Redis and PostgreSQL.
+Processor times are those of this process, with all its threads, as the operating system counts
+them. Redis and PostgreSQL use the rest of the machine.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ Work = Callable[[Ledger, int], Coroutine[Any, Any, None]]
 
 
 async def remember(ledger: Ledger, number: int) -> None:
-    """A bid for a single impression."""
+    """Remember a bid for a single impression."""
     auction = (AUCTION % number).encode()
     done = ledger.remember(
         auction, number % 8 + 1, [(b"1", number % 1000 + 1, 1_230_000, None)], None, 10.0
@@ -62,7 +62,7 @@ async def remember(ledger: Ledger, number: int) -> None:
 
 
 async def _remember_limited(ledger: Ledger, number: int) -> None:
-    """A bid of a campaign with a budget and a cap, for a user of its own."""
+    """Remember a bid of a campaign with a budget and a cap, each time for a different user."""
     auction, bid = (AUCTION % number).encode(), (b"1", LIMITED.campaign, 1_230_000, LIMITED)
     done = ledger.remember(auction, number % 8 + 1, [bid], f"user {number}", 10.0)
     if done is None or await done != "k":
@@ -76,7 +76,7 @@ async def _settle(ledger: Ledger, number: int) -> None:
 
 
 async def many(ledger: Ledger, work: Work, numbers: range, concurrency: int) -> dict[str, float]:
-    """Does the work for all numbers, so many at once: each in µs of this process, and a second."""
+    """Do the work for all numbers, `concurrency` at a time; return processor time and rate."""
     left = iter(numbers)
 
     async def commit_in_turn() -> None:
@@ -100,7 +100,7 @@ def _spreads(turns: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 async def _drain(
     redis_url: str, warehouse: Postgres, metrics: Metrics, rounds: int
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """How many changed counters the drain carries; each was counted anew before each round."""
+    """Measure how fast the drain carries counters, all of which change before each round."""
     client = connect(redis_url)
     turns: dict[str, list[dict[str, float]]] = {}
 
@@ -135,7 +135,7 @@ async def _drain(
 
 
 async def _new_warehouse(postgres: Postgres, name: str) -> asyncpg.Connection:
-    """A database of that name, with as many campaigns as are counted."""
+    """Create a database with this name, and all the campaigns that have counters."""
     connection = await asyncpg.connect(postgres.dsn)
     await connection.execute(f"create database {name}")
     await connection.close()
@@ -150,7 +150,7 @@ async def _new_warehouse(postgres: Postgres, name: str) -> asyncpg.Connection:
 
 
 async def _count(client: Any, shards: list[ShardCounters]) -> None:
-    """Change COUNTERS counters, of KINDS of a campaign, and of the same ones in each shard."""
+    """Change COUNTERS counters in all: those of KINDS, for the same campaigns in each shard."""
     day = datetime.now(UTC).date().isoformat()
     for shard in shards:
         segment, prefix = (await shard.fetch_state()).segment, ShardKeys(shard.number).prefix
@@ -166,7 +166,7 @@ async def _count(client: Any, shards: list[ShardCounters]) -> None:
 
 
 async def _commit(ledger: Ledger, rounds: int) -> dict[str, Any]:
-    """Bids and wins of them, by how many wait at once; all numbers take turns in a round."""
+    """Measure bids, and wins of them, by how many wait at once; each round has a turn of each."""
     turns: dict[str, list[dict[str, float]]] = {}
     numbers = range(0)
     for _ in range(rounds):
@@ -180,9 +180,10 @@ async def _commit(ledger: Ledger, rounds: int) -> dict[str, Any]:
 
 
 async def _fill(ledger: Ledger, client: redis.Redis, url: str, bids: int) -> dict[str, float]:
-    """What a bid takes of an empty Redis that is filled, and what one of the first tenth and of the
-    last adds to its processor time (µs). Then a tenth as many bids with a budget and a cap follow:
-    what each takes, and beside it what its user's hold takes.
+    """Measure a bid's memory in Redis, and its processor time there as Redis fills up.
+
+    Processor times (µs) are of the first and the last tenth of the bids. Then a tenth as many bids
+    with a budget and a cap follow: their memory, and that of their users' holds, is measured too.
     """
 
     def processor_us() -> float:
@@ -234,7 +235,7 @@ async def _run(url: str, spool: Path, bids: int, rounds: int) -> dict[str, Any]:
 @click.option("--bids", type=click.IntRange(1000, 10_000_000), default=2_000_000)
 @click.option("--rounds", type=click.IntRange(1, 50), default=5)
 def main(bids: int, rounds: int) -> dict[str, Any]:
-    """The ledger and the drain by themselves."""
+    """Measure the ledger and the drain by themselves."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())
         server, warehouse = stack.enter_context(embedded(folder / "home"))

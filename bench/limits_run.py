@@ -1,9 +1,9 @@
-"""What budgets and caps cost a bid, and how pacing follows the day.
+"""Measures what budgets and caps cost a bid, and how pacing follows the day.
 
     python -m bench.limits_run [--rounds N] [--output FILE]
 
-Processor time is that of all that a worker does between the body and the answer (decode, decide,
-pack for Redis, encode), waiting and sockets left out, and beside it that of a real Redis.
+A worker's processor time covers everything between the body and the answer (decode, decide, pack
+for Redis, encode), without waiting and sockets. That of a real Redis is measured separately.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ async def ledger_over(redis: Redis, folder: Path, **more: Any) -> AsyncIterator[
 
 
 class Kept(Awaitable[Any]):
-    """What the ledger returns to be awaited, complete at once."""
+    """A verdict of the ledger that is available as soon as it is awaited."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -85,7 +85,7 @@ class Kept(Awaitable[Any]):
 
 
 class Batches:
-    """A ledger without Redis: accepts every bid at once, and packs batches of 32."""
+    """A ledger without Redis that accepts every bid at once, and packs batches of 32."""
 
     SIZE: Final = 32
 
@@ -129,7 +129,7 @@ def _with(more: Document, document: Document) -> Document:
 
 
 async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
-    """Processor time per bid for each kind of campaign; all kinds take turns in a round."""
+    """Measure the processor time per bid by kind of campaign; each round has a turn of each."""
     bodies = requests.encode(requests.make(2000))
     metrics = Metrics(folder / "metrics")
     writer = response_writer("http://127.0.0.1:8000")
@@ -184,7 +184,7 @@ async def measure(redis: Redis, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def _added(values: list[float], plain: list[float]) -> list[float]:
-    """Median and quartiles of the difference between a turn and the plain one of its round."""
+    """Return median and quartiles of the differences to the plain turns of the same rounds."""
     own = spread([value - base for value, base in zip(values, plain, strict=True)], 2)
     return [own["median"], own["q1"], own["q3"]]
 
@@ -197,12 +197,12 @@ def _endpoint(
 
 
 async def _bids(endpoints: dict[str, BidEndpoint], body: bytes) -> bool:
-    """Whether all snapshots bid; otherwise they would not do the same work."""
+    """Return whether all endpoints bid on a request; otherwise they would not do the same work."""
     return all([await _answers(endpoint, body) for endpoint in endpoints.values()])
 
 
 async def _answers(endpoint: BidEndpoint, body: bytes) -> bool:
-    """Whether the endpoint bids."""
+    """Return whether an endpoint bids on a request."""
     message = {"type": "http.request", "body": body, "more_body": False}
 
     async def receive() -> dict[str, Any]:
@@ -213,7 +213,7 @@ async def _answers(endpoint: BidEndpoint, body: bytes) -> bool:
 
 
 async def _worker_turn(endpoint: BidEndpoint, bodies: list[bytes]) -> float:
-    """Microseconds of this process per bid, in sequence, without garbage collections."""
+    """Return this process's processor time (µs) per bid, without garbage collections."""
     gc.collect()
     gc.disable()
     try:
@@ -228,7 +228,7 @@ async def _worker_turn(endpoint: BidEndpoint, bodies: list[bytes]) -> float:
 async def _redis_turn(
     endpoint: BidEndpoint, bodies: list[bytes], client: Any, lanes: int, bids: int
 ) -> float:
-    """Microseconds of Redis per bid, in the batches that so many at once form."""
+    """Return Redis' processor time (µs) per bid, in batches formed by `lanes` concurrent bids."""
     left = islice(as_new_auctions(bodies), bids)
 
     async def lane() -> None:
@@ -248,7 +248,7 @@ START: Final = 1_907_712_000 // DAY_S * DAY_S  # a future midnight: keys expire 
 
 
 class Clock:
-    """Simulated time."""
+    """A simulated clock."""
 
     now = float(START)
 
@@ -257,7 +257,7 @@ class Clock:
 
 
 async def pace(redis: Redis, folder: Path) -> dict[str, Any]:
-    """Spend by minute of each campaign over two days of uneven traffic, mostly won."""
+    """Measure each campaign's spend by minute over two days of uneven traffic, mostly won."""
     random, clock = Random(7), Clock()
     born = {"even": 0, "even, created at noon": DAY_S // 2, "asap": 0}
     campaigns = {
@@ -296,7 +296,7 @@ async def pace(redis: Redis, folder: Path) -> dict[str, Any]:
 
 
 def demand(second: int, random: Random) -> int:
-    """Auctions in a minute: quiet nights, busy evenings, a pause, a burst."""
+    """Return the number of auctions in a minute, with busy evenings, a pause and a burst."""
     hour = second % DAY_S / 3600
     if 14 <= hour < 15:
         return 0
@@ -315,7 +315,7 @@ async def _buy(ledger: Ledger, number: int, limits: Limits, random: Random) -> N
 @command("limits")
 @click.option("--rounds", default=80)
 def main(rounds: int) -> dict[str, Any]:
-    """What budgets and caps cost a bid, and how pacing follows the day."""
+    """Measure what budgets and caps cost a bid, and how pacing follows the day."""
     with scratch() as folder, Home(folder / "home") as home:
         redis = Redis(home)
         redis.start()

@@ -1,4 +1,4 @@
-"""Loading a catalog: campaigns into the warehouse, and a base made of them."""
+"""Loads a catalog: stores campaigns in the warehouse, and builds a base from them."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from workload import campaigns, pools
 
 
 async def fill(dsn: str, count: int) -> None:
-    """Store the generated campaigns directly, in the form of an import."""
+    """Store generated campaigns directly, in the form that an import gives them."""
     await migrate(dsn)
     connection = await asyncpg.connect(dsn)
     try:
@@ -44,7 +44,7 @@ async def fill(dsn: str, count: int) -> None:
 
 
 def load(dsn: str, folder: Path) -> tuple[Base, dict[str, Any]]:
-    """Build a base; time, processor time and peak memory of the process that does it."""
+    """Build a base in a process; return it with that process's times and peak memory."""
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "snapbid.catalog.publisher.base"],

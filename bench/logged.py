@@ -1,4 +1,4 @@
-"""An auction log whose rows go into real chunks, and no further."""
+"""An auction log that fills real chunks, but never makes Parquet files of them."""
 
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ TOKEN: Final = "bench"
 
 
 class ChunksOnly:
-    """Offers `rows` chunk after chunk, and removes each when it is full."""
+    """Gives `rows` one chunk after another, and removes each once it is full."""
 
     def __init__(self, spool: Path) -> None:
         self._spool = spool

@@ -1,11 +1,11 @@
-"""The matcher by itself, at up to a million campaigns of both shapes, beside what a Python user
-would use instead.
+"""Measures the matcher by itself, with up to a million campaigns, beside alternatives in Python.
 
     python -m bench.match_run [--most N] [--peers N] [--output FILE]
 
-Processor time, medians of rounds over all requests on one core; with cold caches the time of the
-clock, one search at a time. A busy machine shows, since others empty the caches.
-Indexes are kept in build/bench/indexes, since a million campaigns take minutes to generate.
+Campaigns have one of two shapes. Figures are processor times, medians of rounds over all requests
+on one core; with cold caches they are wall-clock times, one search at a time. A busy machine shows
+in these, since other programs empty the caches. Indexes are kept in build/bench/indexes, since a
+million campaigns take minutes to generate.
 """
 
 import gc
@@ -53,7 +53,7 @@ KEPT: Final = ROOT / "build" / "bench" / "indexes"
 
 @dataclass(frozen=True)
 class Subject:
-    """An index, what it takes, and the requests to it."""
+    """An index, its sizes, and the requests to match with it."""
 
     index: Index
     buffers: tuple[Any, ...]  # of the index, and of its overlay if it has one
@@ -68,12 +68,12 @@ class Subject:
         return found
 
     def measured(self) -> list[Query]:
-        """The queries of all requests, to be measured step by step."""
+        """Return a query for each request, to be measured step by step."""
         return measured.queries(self.buffers, self.lookups, self.asked)
 
 
 def subject(shape: str, count: int) -> Subject:
-    """The index, made or as it was kept."""
+    """Return the subject for a shape and number of campaigns; use its stored index if any."""
     path = KEPT / f"{shape}-{count}-{_version()}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def _make(path: Path, shape: str, count: int) -> None:
 
 
 def _version() -> str:
-    """Tells apart what other sources would build."""
+    """Return a digest of the sources that determine an index."""
     generator = ("workload/campaigns.py", "workload/pools.py")
     pools = ("src/snapbid/loadtest/pools.py", "src/snapbid/loadtest/traffic.py")
     sources = ("native/layout.h", "native/snapbid/catalog/_builder.pyx", *generator, *pools)
@@ -118,7 +118,7 @@ def _version() -> str:
 
 
 def figures(subject: Subject, rounds: int) -> dict[str, Any]:
-    """Of one size and shape; times in ns."""
+    """Measure one size and shape; times are in ns."""
     queries = subject.measured()
     flush = bytearray(FLUSH_BYTES)
     hot = {step: _hot(queries, step, rounds) for step in measured.STEPS}
@@ -149,8 +149,9 @@ def _percentiles(times: Sequence[float]) -> dict[str, float]:
 
 
 def _steps(subject: Subject) -> dict[str, Any]:
-    """The walks one by one: how long they take, the steps that they take in the mean, and what a
-    step takes, the least squares over all but the slowest hundredth.
+    """Measure each walk separately: its time, its steps, and the time of a step.
+
+    The time of a step is a least-squares fit over all walks but the slowest hundredth.
     """
     steps, times, postings = [], [], []
     for walked in subject.measured():
@@ -177,7 +178,7 @@ def _hot(queries: list[Query], step: str, rounds: int) -> dict[str, float]:
 
 
 def call_ns(subject: Subject) -> float:
-    """From the decoded request to the best campaign, a call from Python."""
+    """Return the time (ns) of a call from Python, from the decoded request to the best campaign."""
     index, lookups = subject.index, subject.lookups
     canonical = pools.REGISTRY[SSP]
     start = thread_time_ns()
@@ -189,7 +190,7 @@ def call_ns(subject: Subject) -> float:
 
 
 def _eligible(subject: Subject) -> float:
-    """The share of campaigns that may answer a request, in the mean over some."""
+    """Return the share of campaigns that may bid on a request, averaged over some requests."""
     some = subject.asked[:100]
     found = sum(len(list(_all(subject.query(*one)))) for one in some)
     return round(found / len(some) / len(subject.index), 5)
@@ -201,7 +202,7 @@ def _all(query: Query) -> Iterator[int]:
 
 
 def peers(subject: Subject, shape: str, count: int) -> dict[str, Any]:
-    """Microseconds that the others take for the same requests, whose best prices must agree."""
+    """Measure the alternatives (µs) on the same requests; best prices must agree with ours."""
     index = subject.index
     prices = [index.price(rank) for rank in range(count)]
     ranked = in_order(count, shape)
@@ -233,7 +234,7 @@ def peers(subject: Subject, shape: str, count: int) -> dict[str, Any]:
 @click.option("--peers", "compared", default=10_000, help="Beside the others up to so many.")
 @click.option("--rounds", default=ROUNDS)
 def main(most: int, compared: int, rounds: int) -> dict[str, Any]:
-    """The matcher by itself, and beside what a Python user would use."""
+    """Measure the matcher by itself, and beside what a Python user would use instead."""
     found: dict[str, Any] = {}
     with pinned(cores()[0]):
         for shape in campaigns.SHAPES:

@@ -1,7 +1,7 @@
-"""The steps of the matcher's search, measured one by one inside the extension.
+"""Measures the steps of the matcher's search one by one, inside the extension.
 
-A module (bench/native) puts a clock around them. It is built at its first use, and again when its
-sources or the matcher's have changed.
+A native module (bench/native) times them. It is built when first used, and again when its sources
+or the matcher's have changed.
 """
 
 import subprocess
@@ -28,7 +28,7 @@ FOLDER: Final = ROOT / "build" / "bench"
 def queries(
     buffers: Sequence[Any], lookups: Lookups, asked: Iterable[tuple[BidRequest, Imp]]
 ) -> list[Query]:
-    """Queries, each turned to its impression.
+    """Return a query for each request, with its impression already set.
 
     `buffers`: the index's, and the overlay's if there is one.
     """
@@ -42,13 +42,13 @@ def queries(
 
 
 def measure(queries: list[Query], step: str) -> float:
-    """Processor time of a step of a query, ns, the mean over all of them."""
+    """Return the processor time (ns) of a step, averaged over all queries."""
     took: int = _native().measure(queries, step, TIMES)
     return took / len(queries) / TIMES
 
 
 def measure_cold(queries: list[Query], step: str, flush: bytearray, *, after: bool) -> list[int]:
-    """Wall-clock time of the step by query, ns, with empty caches; see bench/native."""
+    """Return the wall-clock time (ns) of a step by query, with empty caches; see bench/native."""
     times: list[int] = _native().measure_cold(queries, step, flush, after)
     return times
 

@@ -1,4 +1,4 @@
-"""What an overlay costs the search of a base: without one, with an empty one, with changes."""
+"""Measures what an empty overlay, and one with changes, add to the search of a base."""
 
 import json
 import mmap
@@ -24,7 +24,7 @@ ROUNDS: Final = 60
 
 
 def overlays(base: Base, folder: Path) -> dict[str, Any]:
-    """Nanoseconds of processor time, the search alone and with the request's part, in turns."""
+    """Measure the processor time (ns) of the search, alone and with reading the request."""
     with (folder / base.name).open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     indexes: dict[str, tuple[Any, ...]] = {
@@ -54,7 +54,7 @@ def overlays(base: Base, folder: Path) -> dict[str, Any]:
 
 
 def _changes() -> bytearray:
-    """Other campaigns in the place of some."""
+    """Build an overlay that replaces some campaigns with others."""
     builder = Builder()
     for number, document in enumerate(campaigns.documents(CHANGED, seed=7), 1):
         put(builder, parse_json(json.dumps(document).encode()), number)

@@ -1,11 +1,11 @@
-"""What bids and notices cost on one plain Redis, and on clusters of 1, 3 and 8 primaries.
+"""Measures bids and notices on one plain Redis, and on clusters of 1, 3 and 8 primaries.
 
     python -m bench.primaries_run [--rounds 7] [--output FILE]
 
-The ledger has a shard on each primary, and so many bids, or wins of them, wait at once in all; the
-batches of a shard shrink as shards grow. All stores and kinds take turns in a round. Processor
-time is of this process, the ledger's part of a worker, and beside it of all nodes. Nodes have no
-replicas, and share a core with each other.
+The ledger has a shard on each primary. The total number of bids, or of wins of them, that wait at
+once is constant, so the batches of a shard shrink as the number of shards grows. All stores and
+kinds take turns in a round. Processor time is measured for this process, which does the ledger's
+part of a worker, and for all nodes together. Nodes have no replicas, and share one core.
 """
 
 import asyncio
@@ -51,14 +51,14 @@ Work = Callable[[int], Awaitable[None]]
 
 
 class Store(NamedTuple):
-    """A plain Redis or a cluster, and a client of each of its nodes."""
+    """A plain Redis or a cluster, with a client for each of its nodes."""
 
     url: str
     shards: int
     nodes: Sequence[redis.Redis]
 
     def processor_s(self) -> float:
-        """What all nodes have taken so far."""
+        """Return the processor time (s) used by all nodes so far."""
         return sum(redis_time.processor_s(node.info("cpu")) for node in self.nodes)
 
 
@@ -75,7 +75,7 @@ def plain(home: Home) -> Iterator[Store]:
 
 @contextmanager
 def cluster(folder: Path, primaries: int) -> Iterator[Store]:
-    """Primaries alone."""
+    """Start a Redis Cluster of primaries without replicas."""
     ports = free_ports(primaries, BUS)
     bounds = [SLOTS * number // primaries for number in range(primaries + 1)]
     with ExitStack() as stack:
@@ -91,7 +91,7 @@ def cluster(folder: Path, primaries: int) -> Iterator[Store]:
 
 @contextmanager
 def _node(folder: Path, port: int) -> Iterator[redis.Redis]:
-    """A client of a new node, which syncs its file as little as `snapbid up` has Redis do it."""
+    """Start a node, and yield a client; it never syncs its file, like the Redis of `snapbid up`."""
     folder.mkdir(parents=True)
     options = {
         "port": str(port),
@@ -121,7 +121,7 @@ def _call(node: redis.Redis, *command: Any) -> Any:
 
 
 def _await(condition: Callable[[], bool], failure: str) -> None:
-    """Wait until a condition holds; while Redis does not answer it does not."""
+    """Wait until a condition holds; it does not hold while Redis does not answer."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         with suppress(redis.ConnectionError):
@@ -133,7 +133,7 @@ def _await(condition: Callable[[], bool], failure: str) -> None:
 
 
 class Contender:
-    """The ledger over a store: bids without and with a budget, and wins of the last ones."""
+    """A ledger on a store; it remembers bids with and without a budget, and counts wins."""
 
     def __init__(self, ledger: Ledger, store: Store) -> None:
         self._ledger = ledger
@@ -143,7 +143,7 @@ class Contender:
         self._numbers = range(0)
 
     async def prepare(self) -> None:
-        """Wait for the connections, and let the budget be spent in every shard."""
+        """Wait for the connections, and grant each shard an allowance for the budget."""
         while not self._ledger.connected:
             await asyncio.sleep(0.01)
         day = int(time.time()) // DAY_S
@@ -166,7 +166,7 @@ class Contender:
         raise BenchError(f"no node has shard {shard}")
 
     async def turn(self, work: Work, numbers: range) -> dict[str, float]:
-        """Does the work for all numbers: processor time of each, µs."""
+        """Do the work for all numbers; return the processor time (µs) of one here and in Redis."""
         left = iter(numbers)
 
         async def lane() -> None:
@@ -233,7 +233,7 @@ async def _measure(stores: dict[str, Store], spool: Path, rounds: int) -> dict[s
 @command("primaries")
 @click.option("--rounds", type=click.IntRange(1, 50), default=7)
 def main(rounds: int) -> dict[str, Any]:
-    """Bids and notices on a plain Redis, and on clusters."""
+    """Measure bids and notices on a plain Redis, and on clusters."""
     worker_core, redis_core = cores()
     with ExitStack() as stack:
         folder = stack.enter_context(scratch())

@@ -1,4 +1,4 @@
-"""Servers as processes of their own, what processor time they take, and where they may run."""
+"""Runs servers as separate processes on chosen cores, and reads their processor times."""
 
 import contextlib
 import os
@@ -19,12 +19,12 @@ CPUCLOCK_SCHED: Final = 2  # linux/posix-timers.h
 
 
 class BenchError(RuntimeError):
-    """The benchmark cannot be run, or would not measure what it says."""
+    """The benchmark cannot run, or would not measure what it is meant to."""
 
 
 @contextlib.contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """Pin this process, and those it starts meanwhile, to a core."""
+    """Pin this process, and all processes that it starts meanwhile, to a core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -34,7 +34,7 @@ def pinned(core: int) -> Iterator[None]:
 
 
 def cores() -> tuple[int, int]:
-    """The server's core and the client's."""
+    """Return the server's core and the client's. Raises BenchError if there is only one."""
     available = sorted(os.sched_getaffinity(0))
     if len(available) < 2:
         raise BenchError("two cores are needed, one for the server, one for the client")
@@ -44,8 +44,8 @@ def cores() -> tuple[int, int]:
 class ServerProcess:
     """A server that runs a command, or `python -m MODULE ARGUMENTS`, and listens on `port`.
 
-    Granian starts its workers, one or SNAPBID_WORKERS, as processes of their own; others serve from
-    the process itself (`forks` is False). GET `ready` is 200 once it serves.
+    Granian runs its workers, one or SNAPBID_WORKERS, as child processes; other servers serve from
+    the process itself (`forks` is False). GET `ready` answers 200 once the server is ready.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ServerProcess:
             )
 
     def await_ready(self, within_s: float = READY_S) -> None:
-        """Waits until the server is ready and all workers are there; `worker` is the first."""
+        """Wait until the server is ready and has all its workers; `worker` is the first of them."""
         count = int(self.environ.get("SNAPBID_WORKERS", "1"))
         deadline = time.monotonic() + within_s
         while not (_is_ready(self.port, self._ready) and len(self._workers()) == count):
@@ -92,7 +92,7 @@ class ServerProcess:
         return self._log.read_text(errors="replace")[-2000:]
 
     def _workers(self) -> list[int]:
-        """Granian starts its workers by multiprocessing's `spawn`."""
+        """Return the workers' pids; Granian starts workers with multiprocessing's `spawn`."""
         if not self._forks:
             return [self._process.pid]
         return [
@@ -102,16 +102,16 @@ class ServerProcess:
         ]
 
     def processor_s(self) -> float:
-        """The workers' processor time."""
+        """Return the processor time (s) of all workers."""
         return sum(map(processor_s, self.workers))
 
     def system_s(self) -> float:
-        """The part of it that was spent in the kernel, to a hundredth of a second."""
+        """Return the workers' processor time (s) in the kernel, to a hundredth of a second."""
         stats = [_read(pid, "stat").rpartition(b")")[2].split() for pid in self.workers]
         return sum(int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
 
     def memory_bytes(self) -> int:
-        """The first worker's resident memory."""
+        """Return the first worker's resident memory."""
         return int(_read(self.worker, "statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def stop(self) -> None:
@@ -124,7 +124,7 @@ class ServerProcess:
 
 
 def processor_s(pid: int) -> float:
-    """A process's processor time, all its threads, user and system."""
+    """Return the processor time (s) of all threads of a process, user and system."""
     return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 

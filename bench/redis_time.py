@@ -1,4 +1,4 @@
-"""The processor time of a Redis, as it tells it."""
+"""Reads the processor time of a Redis from its own figures."""
 
 from contextlib import closing
 from typing import Any
@@ -7,7 +7,7 @@ import redis
 
 
 def processor_s(info: Any) -> float:
-    """What it has taken so far, user and system, from its reply to INFO."""
+    """Return the user and system time (s) that Redis has used so far, from its reply to INFO."""
     return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
 

@@ -1,4 +1,4 @@
-"""What Redis takes while campaigns that were refused for want of budget wait (`limits_run.py`)."""
+"""Measures Redis' load while campaigns without headroom are refused (used by `limits_run.py`)."""
 
 import asyncio
 import os
@@ -27,9 +27,9 @@ TURN_S: Final = 4.0
 
 
 async def measure(redis: Redis, folder: Path) -> list[dict[str, Any]]:
-    """Redis' share of a core, by the number of refused campaigns and of workers.
+    """Measure Redis' share of a core, by the number of refused campaigns and of workers.
 
-    The machine's reader runs, and each worker's ledger; no bids come meanwhile.
+    The allocator's thread of one machine runs, and the ledger of each worker; there are no bids.
     """
     environ = {VARIABLES["home"]: str(folder / "machine"), VARIABLES["redis_url"]: redis.url}
     settings = with_shards(load(environ), 1)
@@ -66,7 +66,7 @@ async def _ledger(redis: Redis, folder: Path, stack: AsyncExitStack) -> Ledger:
 
 
 async def _refuse(ledger: Ledger, campaigns: int) -> None:
-    """Have a bid of each of so many campaigns refused."""
+    """Have a bid of each of these campaigns refused."""
     for start in range(1, campaigns + 1, AT_ONCE):
         numbers = range(start, min(start + AT_ONCE, campaigns + 1))
         waiting = []
@@ -79,7 +79,7 @@ async def _refuse(ledger: Ledger, campaigns: int) -> None:
 
 
 async def _share(client: Any) -> float:
-    """Per cent of a core that Redis takes."""
+    """Return the percentage of a core that Redis uses."""
     began, before = monotonic(), processor_s(client.info("cpu"))
     await asyncio.sleep(TURN_S)
     took = processor_s(client.info("cpu")) - before

@@ -58,13 +58,13 @@ creative has.
 
 
 def render(results: dict[str, dict[str, Any]]) -> str:
-    """The page as Markdown."""
+    """Render the page as Markdown."""
     sections = (RUNS[kind].section.render(result) for kind, result in results.items())
     return "".join([INTRODUCTION, *sections])
 
 
 def read(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
-    """The results in a directory, by kind."""
+    """Read the results in a directory, by kind."""
     paths = ((kind, directory / f"{kind}.json") for kind in RUNS)
     return {kind: json.loads(path.read_text()) for kind, path in paths if path.exists()}
 

@@ -1,4 +1,4 @@
-"""The runs of `make bench`, in the order of the page; each is compared, and rendered, by its kind.
+"""The runs of `make bench`, in the order of the page; a run's section compares and renders it.
 
 To add a run `KIND`:
 
@@ -25,12 +25,12 @@ from bench.sections.parts import Section
 
 
 class Run(NamedTuple):
-    """A run.
+    """A run, and its options for different durations.
 
     `options` are those of `make bench`, which must end within 10 minutes in all; without them a run
     takes longer and its figures are steadier. `quick` are those of a run of three minutes in all,
-    None if it is no part of that. `reference` is a figure that does not depend on the product: if
-    it moved, the machine did.
+    which leaves this one out if it is None. `reference` names a figure that does not depend on the
+    product: if it moved, the machine did.
     """
 
     section: Section

@@ -1,6 +1,7 @@
-"""What a Python user would match with instead: a plain scan in price order, bitsets in numpy,
-roaring bitmaps. All three find the candidates of the targeting dimensions and formats, the dearest
-first, and ask the product (`Query.explain`) about the limits of each.
+"""Matchers that a Python user might write: a plain scan, numpy bitsets, roaring bitmaps.
+
+All three find candidates by targeting dimensions and formats, highest price first, and ask the
+product (`Query.explain`) about the other limits of each.
 """
 
 from bisect import bisect_right
@@ -25,26 +26,28 @@ BITS: Final = np.uint64(1) << np.arange(64, dtype=np.uint64)
 
 
 class Scan(Protocol):
-    """A way to find candidates; `values` are what a request carries, `end` the first rank whose
-    price is below the floor.
+    """A way to find candidates.
+
+    `values` are the request's values by dimension; `end` is the first rank with a price below the
+    floor.
     """
 
     def candidates(self, values: Values, end: int) -> Iterator[int]: ...
 
 
 def best(scan: Scan, values: Values, end: int, query: Query) -> int | None:
-    """The dearest campaign that may answer (its rank)."""
+    """Return the rank of the highest-priced campaign that may bid, if any."""
     return next((rank for rank in scan.candidates(values, end) if not query.explain(rank)[0]), None)
 
 
 def in_order(count: int, shape: str) -> list[Campaign]:
-    """The generated campaigns in the order of their ranks."""
+    """Return the generated campaigns in the order of their ranks."""
     made = [parse(document) for document in documents(count, shape=shape)]
     return sorted(made, key=lambda campaign: (-campaign.cpm_micros, campaign.id))
 
 
 def entries(campaign: Campaign) -> Iterator[tuple[int, set[Value], set[Value]]]:
-    """(dimension, include, exclude), the formats of its creatives among them."""
+    """Yield a campaign's (dimension, include, exclude), with creatives' formats as a dimension."""
     for name, lists in campaign.targeting.items():
         yield DIMENSIONS[name], set(lists.include), set(lists.exclude)
     formats: Iterable[Value] = (
@@ -58,7 +61,7 @@ def entries(campaign: Campaign) -> Iterator[tuple[int, set[Value], set[Value]]]:
 
 
 def carried(query: Query, imp: Imp) -> Values:
-    """What a request carries, the impression's formats among them."""
+    """Return a request's values by dimension, with the impression's formats as one dimension."""
     values: Values = dict(query.carried())
     formats: list[Value] = []
     if imp.banner is not None:
@@ -69,12 +72,12 @@ def carried(query: Query, imp: Imp) -> Values:
 
 
 def end_of(prices: list[int], floor: int) -> int:
-    """The first rank whose price is below the floor; `prices` fall."""
+    """Return the first rank whose price is below the floor; `prices` are in descending order."""
     return bisect_right(prices, -floor, key=lambda price: -price)
 
 
 class Plain:
-    """One campaign after the other."""
+    """A scan that checks one campaign after another."""
 
     def __init__(self, ranked: list[Campaign]) -> None:
         self._entries = [list(entries(campaign)) for campaign in ranked]
@@ -90,7 +93,7 @@ class Plain:
 
 
 class _Postings:
-    """Dimension -> ranks without an include; (dimension, value) -> ranks that name it."""
+    """Ranks by dimension and value; `open`: those without an include for a dimension."""
 
     def __init__(self, ranked: list[Campaign]) -> None:
         closed: defaultdict[int, list[int]] = defaultdict(list)
@@ -110,7 +113,7 @@ class _Postings:
 
 
 class Roaring:
-    """Compressed bitmaps, combined whole."""
+    """A scan that combines whole compressed bitmaps."""
 
     def __init__(self, ranked: list[Campaign]) -> None:
         made = _Postings(ranked)
@@ -132,7 +135,7 @@ class Roaring:
 
 
 class Bitsets:
-    """Rows of bits in numpy: of a rare value only the words that are not zero."""
+    """A scan of numpy rows of bits; rows of rare values store only words that are not zero."""
 
     def __init__(self, ranked: list[Campaign]) -> None:
         made = _Postings(ranked)

@@ -1,4 +1,4 @@
-"""The contenders of the socket runs, each started for real on free loopback ports."""
+"""Starts the contenders of the socket runs as real servers on free loopback ports."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def product(
     snapshot: int | Sequence[dict[str, Any]],
     workers: int = 1,
 ) -> Iterator[ServerProcess]:
-    """`snapbid serve` on embedded stores with so many campaigns imported, or with these."""
+    """Run `snapbid serve` on stores with given campaigns, or with a number of generated ones."""
     own = {"SNAPBID_JWT_SECRET": SECRET, "SNAPBID_WORKERS": str(workers)}
     with (
         stores(scratch, store_core, snapshot) as environ,
@@ -45,7 +45,7 @@ def product(
 
 
 def await_base(server: ServerProcess) -> None:
-    """Wait until the catalog has its base: building it beside what is measured would disturb it."""
+    """Wait until the catalog has its base, since building it would disturb the measurement."""
     path = load(server.environ).catalog_path
     deadline = time.monotonic() + BASE_S
     while Catalog.open(path).base is None:
@@ -58,7 +58,7 @@ def await_base(server: ServerProcess) -> None:
 def stores(
     scratch: Path, store_core: int, snapshot: int | Sequence[dict[str, Any]]
 ) -> Iterator[dict[str, str]]:
-    """Embedded stores with so many campaigns imported, or with these; settings that name them."""
+    """Start stores with generated or given campaigns; yield the settings that name them."""
     with ExitStack() as stack:
         with pinned(store_core):
             redis, postgres = stack.enter_context(embedded(scratch / "stores"))
@@ -68,21 +68,21 @@ def stores(
 
 @contextmanager
 def constant(scratch: Path, core: int, *kind: str) -> Iterator[ServerProcess]:
-    """One of the applications of `bench.constant`, as the product is served unless it says so."""
+    """Run an application of `bench.constant`, by default served as the product is."""
     with _started(scratch, core, {}, "bench.constant", *kind) as server:
         yield server
 
 
 @contextmanager
 def uvicorn_constant(scratch: Path, core: int, kind: str) -> Iterator[ServerProcess]:
-    """The same on uvicorn."""
+    """Run an application of `bench.constant` with uvicorn."""
     with _started(scratch, core, {}, "bench.constant", kind, "uvicorn", forks=False) as server:
         yield server
 
 
 @contextmanager
 def fastapi_bidder(scratch: Path, core: int, stores: Mapping[str, str]) -> Iterator[ServerProcess]:
-    """`bench.market.fastapi_bidder` on these stores, so with their campaigns."""
+    """Run `bench.market.fastapi_bidder` on these stores, with their campaigns."""
     environ = {name: stores[name] for name in ("SNAPBID_DATABASE_URL", "SNAPBID_REDIS_URL")}
     with _started(scratch, core, environ, "bench.market.fastapi_bidder", forks=False) as server:
         yield server

@@ -48,7 +48,7 @@ much memory again.
 
 
 def render(results: dict[str, dict[str, Any]]) -> str:
-    """The tables as Markdown: the cost of each step, and what some traffics need."""
+    """Render the tables as Markdown: the cost of each step, and what some rates of traffic need."""
     socket = results["socket"]
     costs = {name: _cost(socket, name) for name in STEPS}
     steps = [
@@ -84,15 +84,16 @@ def render(results: dict[str, dict[str, Any]]) -> str:
 
 
 def _memory(filled: dict[str, float]) -> tuple[float, float]:
-    """The bytes of a record with a budget and a cap, and of a user's hold; reckoned from those of a
-    plain record where the ledger's run did not measure them.
+    """Return the bytes of a record with a budget and a cap, and of a user's hold.
+
+    They are estimated from a plain record if the ledger's run did not measure them.
     """
     reckoned = filled["bytes"] + LIMITS_BYTES
     return filled.get("limited_bytes", reckoned), filled.get("hold_bytes", USER_BYTES)
 
 
 def _more_on_clusters(primaries: dict[str, Any]) -> dict[str, float]:
-    """What a bid costs Redis on 3 and on 8 primaries, to its cost on one Redis."""
+    """Return a bid's cost in Redis on 3 and 8 primaries, as a multiple of that on one Redis."""
     own = primaries["figures"]["a bid with a budget"]
     us = {store: figure["redis_us"]["median"] for store, figure in own.items()}
     one = us["a plain Redis"]
@@ -107,9 +108,9 @@ def write(results: dict[str, dict[str, Any]]) -> None:
 
 
 def _cost(socket: dict[str, Any], name: str) -> tuple[float, float]:
-    """The processor time of a saturated worker, and of Redis when workers are half loaded.
+    """Return the processor times of a saturated worker, and of Redis with half-loaded workers.
 
-    Redis' is greater there than under saturated workers, since batches are smaller.
+    Redis uses more time per request with half-loaded workers, since batches are smaller.
     """
     worker = socket["figures"][name]["processor_us"]["median"]
     return worker, socket["half"][name]["redis_us"]["median"]

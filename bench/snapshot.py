@@ -1,4 +1,4 @@
-"""The product's parts over the generated workload, in this process, for the micro benchmarks."""
+"""Builds a catalog snapshot of generated campaigns in this process, for the micro benchmarks."""
 
 import gc
 import json
@@ -33,7 +33,7 @@ Document = dict[str, Any]
 def snapshot(
     count: int, change: Callable[[Document], Document] = lambda document: document
 ) -> CatalogSnapshot:
-    """A snapshot of `count` campaigns, made as the publisher and a worker make theirs.
+    """Build a snapshot of `count` campaigns, as the publisher and a worker do.
 
     `change` is applied to each campaign.
     """
@@ -49,7 +49,7 @@ def snapshot(
 
 
 def lookups(catalog: Catalog) -> Lookups:
-    """What a worker looks up beside the catalog."""
+    """Return the lookups that a worker has beside the catalog."""
     agents.load()
     book = MemberBook()
     book.use(Members(PERSONS, {1: AUDIENCE}, {}, starts_of(b""), 0))
@@ -63,14 +63,14 @@ def lookups(catalog: Catalog) -> Lookups:
 
 
 def clicked(document: Document) -> Document:
-    """The campaign with a click id in its creatives; it excludes the members of an audience."""
+    """Add a click id to a campaign's creatives, and exclude the members of an audience from it."""
     text = json.dumps(document).replace("{{cachebuster}}", "{{cachebuster}}&click={{click_id}}")
     own: Document = json.loads(text)
     return own | {"targeting": own["targeting"] | {"audience": {"exclude": [AUDIENCE]}}}
 
 
 def answer(writer: ResponseWriter, body: bytes, snapshot: CatalogSnapshot) -> bytes | NoBid:
-    """All that a bid takes but HTTP and remembering it."""
+    """Answer a bid request, without HTTP and without remembering the bid."""
     answer = propose(decode_request(body), SSP, snapshot, NOW_MS)
     return answer if isinstance(answer, NoBid) else writer.write(answer.auction_id, answer.bids)
 

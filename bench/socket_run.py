@@ -1,11 +1,11 @@
-"""The socket runs: the product beside peers and beside applications with a constant answer.
+"""Measures the product over sockets, beside peers and applications with a constant answer.
 
-One server core, one client core; the contenders take turns for a few seconds each, in an order that
-rotates from round to round, and what one adds to another, or is to another, is taken round by
-round. The steady figure on a machine that others use too is the processor time a request, as the
-operating system counts it for the worker process.
+The server has one core, the client another. The contenders take turns of a few seconds each, in an
+order that rotates from round to round; differences and ratios between contenders are taken round by
+round. The steady figure on a machine that other programs use too is the processor time per request,
+as the operating system counts it for the worker process.
 
-First each is saturated, which gives its capacity; then each gets half of its own.
+First each contender is saturated, which gives its capacity; then each gets half of its own.
 
     python -m bench.socket_run [--seconds 2] [--rounds 15] [--half-seconds 5] [--half-rounds 5]
 """
@@ -71,8 +71,9 @@ RATIOS: Final[dict[str, tuple[str, str, float | None]]] = {
 
 
 class Sample(msgspec.Struct):
-    """One turn of a saturated contender. Times a request in µs, shares of a core; `late`: 204 for a
-    bid, as a share.
+    """One turn of a saturated contender: times per request in µs, and shares of a core.
+
+    `late` is the share of requests answered with 204 though a bid was due.
     """
 
     requests_per_s: float
@@ -84,9 +85,10 @@ class Sample(msgspec.Struct):
 
 
 class HalfSample(msgspec.Struct):
-    """One turn at half of a contender's capacity. Latencies from the scheduled time; `lag_ms`:
-    how long after it the client sent though a connection was free, the 99th percentile. Processor
-    times a request, that of Redis being 0 where there is none.
+    """One turn at half of a contender's capacity, with latencies from the scheduled time.
+
+    `lag_ms` is the 99th percentile of how late the client sent although a connection was free.
+    Processor times are per request; Redis' is 0 if there is no Redis.
     """
 
     p50_ms: float
@@ -99,9 +101,9 @@ class HalfSample(msgspec.Struct):
 
 
 def saturate(contender: Contender, seconds: float) -> Sample:
-    """Warm up, then drive the contender for `seconds`, or with all wins of a turn.
+    """Warm up, then drive the contender for `seconds`, or through all wins of a turn.
 
-    Raises BenchError at a wrong answer, and where a win does not count.
+    Raises BenchError for a wrong answer, or if a win is not counted.
     """
     server = contender.server
     a_turn = contender.wins.a_turn if contender.wins else 0
@@ -145,7 +147,7 @@ def relax(contender: Contender, seconds: float, rate: float) -> HalfSample:
 
 
 def _wires(contender: Contender, wins: int) -> Sequence[bytes]:
-    """What a turn sends: the contender's requests, or win notices for so many new bids."""
+    """Return the requests of a turn: the contender's, or win notices for `wins` new bids."""
     requests = contender.requests
     return contender.wins.make(requests, wins) if contender.wins else requests
 
@@ -157,7 +159,7 @@ def _drive(contender: Contender, wires: Sequence[bytes], seconds: float) -> Outc
 
 
 def _schedule(contender: Contender, wires: Sequence[bytes], seconds: float, rate: float) -> Outcome:
-    """Send at that rate; each win notice once."""
+    """Send requests at this rate; send each win notice only once."""
     port = contender.server.port
     lasts = len(wires) / rate if contender.wins else seconds
     work = schedule(port, wires, connections=CONNECTIONS, rate=rate, seconds=lasts)
@@ -177,7 +179,7 @@ def _checked(contender: Contender, outcome: Outcome) -> Outcome:
 
 
 def _late(outcome: Outcome, contender: Contender) -> float:
-    """The share of 204s where a bid was due: late, or not remembered in time."""
+    """Return the share of 204s instead of a bid: it was late, or not remembered in time."""
     if contender.status == 204:
         return 0.0
     return outcome.statuses.get(204, 0) / outcome.requests
@@ -186,7 +188,7 @@ def _late(outcome: Outcome, contender: Contender) -> float:
 def in_turns(
     contenders: list[Contender], rounds: int, turn: Callable[[Contender], Any]
 ) -> dict[str, list[Any]]:
-    """The samples of each contender; each round begins with a different one."""
+    """Return each contender's samples; each round begins with a different contender."""
     samples: dict[str, list[Any]] = {contender.name: [] for contender in contenders}
     for number in range(rounds):
         place = number % len(contenders)
@@ -203,13 +205,13 @@ def spreads(samples: Sequence[Sample | HalfSample]) -> dict[str, Any]:
 
 
 def _added(samples: dict[str, list[Sample]], name: str, base: str) -> dict[str, float]:
-    """Differences of processor time, round by round."""
+    """Return the spread of the differences in processor time, round by round."""
     pairs = zip(samples[name], samples[base], strict=True)
     return spread([a.processor_us - b.processor_us for a, b in pairs], 2)
 
 
 def ratios(samples: dict[str, list[Sample]], name: str, base: str) -> dict[str, Any]:
-    """Ratios, round by round: of requests a second, and of requests a second of processor time."""
+    """Return the ratios of requests per second, and per processor second, round by round."""
     pairs = list(zip(samples[name], samples[base], strict=True))
     return {
         "requests": spread([a.requests_per_s / b.requests_per_s for a, b in pairs]),
@@ -223,7 +225,7 @@ def ratios(samples: dict[str, list[Sample]], name: str, base: str) -> dict[str, 
 @click.option("--half-seconds", type=TURN_S, default=5.0, help="A turn at half capacity.")
 @click.option("--half-rounds", type=click.IntRange(1, MAX_ROUNDS), default=5)
 def main(seconds: float, rounds: int, half_seconds: float, half_rounds: int) -> dict[str, Any]:
-    """The product beside peers, over sockets."""
+    """Measure the product beside peers, over sockets."""
     result: dict[str, Any] = {}
     server_core, client_core = cores()
     with ExitStack() as stack:

@@ -1,11 +1,11 @@
-"""Several measurements of the same as one figure."""
+"""Summarises repeated measurements as one figure."""
 
 from collections.abc import Sequence
 from statistics import median, quantiles
 
 
 def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
-    """Median and quartiles."""
+    """Return the median and the quartiles."""
     if len(values) > 1:
         q1, middle, q3 = quantiles(values, n=4, method="inclusive")
     else:

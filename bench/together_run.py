@@ -1,7 +1,7 @@
-"""Bids and full event batches on one worker: how each affects the other's latency.
+"""Measures how bids and full event batches on one worker affect each other's latency.
 
-Bids leave on a schedule whatever the answers do (open loop), and a latency counts from the
-scheduled time. Beside them, so many senders send batches of 600 events back to back.
+Bids leave on a schedule, however slow the answers are (open loop), and latency counts from the
+scheduled time. At the same time a number of senders send batches of 600 events back to back.
 
     python -m bench.together_run [--rounds 5] [--seconds 10] [--rate 400]
 """
@@ -32,7 +32,7 @@ CONNECTIONS: Final = 64
 
 
 async def _exchange(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], sent: bytes) -> int:
-    """Send a request over a kept connection; returns the status."""
+    """Send a request over an open connection; return the status of the answer."""
     reader, writer = stream
     writer.write(sent)
     head = await reader.readuntil(b"\r\n\r\n")
@@ -43,7 +43,7 @@ async def _exchange(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], s
 
 
 def batch(key: str, seed: int) -> bytes:
-    """The bytes of a request with 600 events."""
+    """Build the bytes of a request with 600 events."""
     body = events.encode(events.generate(seed=seed))
     return (
         b"POST /v3/s2s/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nX-API-KEY: %b\r\n"
@@ -52,7 +52,7 @@ def batch(key: str, seed: int) -> bytes:
 
 
 async def _send_batches(port: int, batches: list[bytes], until: float) -> int:
-    """Send batches until a time of perf_counter; returns how many events were accepted."""
+    """Send batches until a perf_counter time; return the number of events accepted."""
     stream = await asyncio.open_connection(LOOPBACK, port)
     accepted = 0
     while time.perf_counter() < until:
@@ -65,7 +65,7 @@ async def _send_batches(port: int, batches: list[bytes], until: float) -> int:
 
 
 async def issue_key(dsn: str) -> str:
-    """A new API key for all events."""
+    """Issue an API key for all events."""
     connection = await asyncpg.connect(dsn)
     try:
         return await products.issue(
@@ -78,9 +78,9 @@ async def issue_key(dsn: str) -> str:
 async def _together(
     port: int, wires: list[bytes], batches: list[bytes], senders: int, rate: float, seconds: float
 ) -> dict[str, float]:
-    """A turn: events accepted a second, the share of bids answered 204, the bids' latencies in ms.
+    """Run a turn; return the event rate, the share of bids answered 204, and their latencies in ms.
 
-    Raises BenchError where more than MOST_LATE get none.
+    Raises BenchError if the share of 204s is over MOST_LATE, or another status occurs.
     """
     until = time.perf_counter() + seconds
     sending = [asyncio.create_task(_send_batches(port, batches, until)) for _ in range(senders)]
@@ -113,7 +113,7 @@ async def until_known(port: int, request: bytes) -> None:
 @click.option("--rate", type=click.FloatRange(0, 5_000, min_open=True), default=400.0,
               help="Bid requests a second.")  # fmt: skip
 def main(rounds: int, seconds: float, rate: float) -> dict[str, Any]:
-    """Bids beside event batches; in each round all numbers of senders take turns."""
+    """Measure bids beside event batches; each round has a turn with each number of senders."""
     server_core, client_core = cores()
     turns: dict[int, list[dict[str, float]]] = {senders: [] for senders in SENDERS}
     with ExitStack() as stack:

@@ -1,9 +1,9 @@
-"""Two workers of a server beside one, both on the same core: what they cost each other.
+"""Compares a server of two workers with a server of one, both on the same core.
 
     python -m bench.workers_run [--rounds 11] [--seconds 2]
 
 Each server has stores of its own, on the client's core. They take turns, saturated with bids, and
-what two workers are to one is taken round by round.
+the ratios of two workers to one are taken round by round.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ WORKERS: Final = (1, 2)
 
 
 class Turn(msgspec.Struct):
-    """Bids a second, and processor time of each in all workers and in Redis, in µs."""
+    """Bids per second, and the processor time of each bid in all workers and in Redis, in µs."""
 
     bids_per_s: float
     worker_us: float
@@ -37,7 +37,7 @@ class Turn(msgspec.Struct):
 
 
 class Contender:
-    """A server with so many workers, its Redis, and what it is sent."""
+    """A server with some workers, its Redis, and the requests it gets."""
 
     def __init__(self, server: ServerProcess, store: redis.Redis, wires: Sequence[bytes]) -> None:
         self._server = server
@@ -45,7 +45,7 @@ class Contender:
         self._wires = wires
 
     def turn(self, seconds: float) -> Turn:
-        """Drive it. Raises BenchError where requests got no bid."""
+        """Saturate the server and measure it. Raises BenchError if a request got no bid."""
         self._drive(WARM_UP_S)
         worker_s, redis_s = self._server.processor_s(), self._redis_s()
         bids, took_s = self._drive(seconds)
@@ -78,7 +78,7 @@ def contender(scratch: Path, core: int, store_core: int, workers: int) -> Iterat
 @click.option("--rounds", type=click.IntRange(1, MAX_ROUNDS), default=11)
 @click.option("--seconds", type=TURN_S, default=2.0, help="A turn.")
 def main(rounds: int, seconds: float) -> dict[str, Any]:
-    """Two workers of a server beside one; each round begins with the other one."""
+    """Compare two workers of a server with one; the rounds begin with each in turn."""
     core, store_core = cores()
     turns: dict[int, list[Turn]] = {workers: [] for workers in WORKERS}
     with ExitStack() as stack:
@@ -106,7 +106,7 @@ def _spreads(turns: Sequence[Turn]) -> dict[str, Any]:
 
 
 def _ratios(one: Sequence[Turn], two: Sequence[Turn]) -> dict[str, Any]:
-    """Two workers to one, round by round."""
+    """Return the spread of the ratios of two workers to one, round by round."""
     pairs = list(zip(one, two, strict=True))
     return {
         name: spread([getattr(b, name) / getattr(a, name) for a, b in pairs])

@@ -1,1 +1,1 @@
-"""A benchmark of bidders: one corpus, one contract, an adapter a bidder (`README.md`)."""
+"""A benchmark of bidders: one corpus, one contract, an adapter for each bidder (`README.md`)."""

@@ -1,9 +1,9 @@
-"""Runs the benchmark of bidders, all of them or those named, and writes a result file each.
+"""Runs the benchmark of all bidders or of those named, and writes a result file for each.
 
     python -m bench.market [BIDDER ...] [--checkout BIDDER=PATH ...] [--quick] [--keep]
 
-Results and the page are written to build/market; with --keep they become bench/market/results
-and bench/market/RESULTS.md. Needs two cores: one for the server, one for client and stores.
+Results and the page are written to build/market; with --keep they become bench/market/results and
+bench/market/RESULTS.md. Needs two cores: one for the server, one for client and stores.
 """
 
 import argparse
@@ -70,8 +70,9 @@ def main() -> None:
 
 
 def run_to(output: Path, bidder: Bidder, checkout: str | None, made: Corpus, turns: Turns) -> bool:
-    """Write the bidder's result, or why it has none, in place of an earlier one; whether it was
-    run.
+    """Run a bidder and write its result, or why it has none; return whether it was run.
+
+    An earlier result is replaced.
     """
     path = output / f"{bidder.NAME}.json"
     path.unlink(missing_ok=True)
@@ -86,7 +87,7 @@ def run_to(output: Path, bidder: Bidder, checkout: str | None, made: Corpus, tur
 
 
 def run(bidder: Bidder, checkout: str | None, made: Corpus, turns: Turns) -> dict[str, Any]:
-    """Start the bidder, without and then with budgets and caps; its result. Raises BenchError."""
+    """Run a bidder without and then with budgets and caps; return its result. Raises BenchError."""
     if bidder.REPOSITORY and checkout is None:
         raise BenchError(
             f"it needs --checkout {bidder.NAME}=PATH, a checkout of {bidder.REPOSITORY}"
@@ -126,7 +127,7 @@ def run(bidder: Bidder, checkout: str | None, made: Corpus, turns: Turns) -> dic
 def _traffic(
     bidder: Bidder, checkout: Path | None, made: Corpus, *, limited: bool
 ) -> Iterator[Traffic]:
-    """A started bidder, with a client on the other core."""
+    """Start a bidder, and yield the traffic for it; the client runs on the other core."""
     core, store_core = cores()
     campaigns = made.limited if limited else made.campaigns
     with (
@@ -141,7 +142,7 @@ def _traffic(
 
 
 def _gauge(made: Corpus) -> dict[str, float]:
-    """The standard library's processor time for decoding a request, in µs, to gauge the machine."""
+    """Measure how long the standard library decodes a request (µs), to gauge the machine."""
     bodies, times = encode(made.requests), []
     for _ in range(9):
         before = time.process_time()

@@ -1,8 +1,8 @@
 """The contract: what a bidder must do, and the checks of each answer.
 
-The oracle is the plainest one: campaigns from the dearest down, the first that breaks no rule is
-the one to bid. An answer is checked by the same rules, so that what a bidder must not do and what
-it must do cannot disagree.
+The oracle is as plain as possible: of the campaigns in descending order of price, the first that
+breaks no rule must bid. Answers are checked by the same rules, so the two cannot disagree on what a
+bidder must and must not do.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ MICROS_A_CENT: Final = 10_000
 
 
 class ReceivedBid(msgspec.Struct, gc=False):
-    """What is read of a bid."""
+    """The fields of a bid that are checked."""
 
     impid: str
     price: float
@@ -56,7 +56,7 @@ class ReceivedResponse(msgspec.Struct, gc=False):
 
 
 class Impression(NamedTuple):
-    """What an impression asks for. `best_cents` is the most that a campaign pays for it, or 0."""
+    """An impression's requirements; `best_cents`: the most that a campaign pays for it, or 0."""
 
     floor: float
     sizes: frozenset[tuple[int, int]]
@@ -64,7 +64,7 @@ class Impression(NamedTuple):
 
 
 class Auction(NamedTuple):
-    """What a request asks for."""
+    """A request's requirements, by which campaigns are chosen."""
 
     segments: frozenset[int]
     country: str
@@ -79,7 +79,7 @@ class Auction(NamedTuple):
 
 
 class Breach(NamedTuple):
-    """A rule that an answer breaks, and how."""
+    """A rule that an answer breaks, and the details."""
 
     rule: str
     detail: str
@@ -89,7 +89,7 @@ _decoder: Final = msgspec.json.Decoder(ReceivedResponse)
 
 
 def bids_of(status: int, body: bytes) -> list[ReceivedBid]:
-    """The bids of an answer; none of one that is no bid response."""
+    """Return the bids of an answer; none if it is not a valid bid response."""
     try:
         return _decoder.decode(body).bids if status == 200 else []
     except msgspec.DecodeError:
@@ -97,7 +97,7 @@ def bids_of(status: int, body: bytes) -> list[ReceivedBid]:
 
 
 def auctions(requests: Iterable[Request], campaigns: Iterable[Campaign]) -> list[Auction]:
-    """What the requests ask for, and the most that a campaign pays for each impression."""
+    """Return the requests' requirements, with the most that a campaign pays for an impression."""
     dearest = sorted(campaigns, key=lambda each: -each.cpm_cents)
     return [_auction(request, dearest) for request in requests]
 
@@ -127,7 +127,7 @@ def _impression(imp: Mapping[str, Any], asked: Auction, taking: Sequence[Campaig
 
 
 def _unfit(campaign: Campaign, asked: Auction) -> Iterator[Breach]:
-    """The rules on targeting that the campaign breaks."""
+    """Yield the targeting rules that a campaign breaks."""
     if asked.country not in campaign.countries:
         yield Breach(TARGETING, f"country {asked.country}")
     if campaign.devices and asked.device_type not in campaign.device_types:
@@ -137,7 +137,7 @@ def _unfit(campaign: Campaign, asked: Auction) -> Iterator[Breach]:
 
 
 def _unwanted(campaign: Campaign, asked: Auction, own: Impression) -> Iterator[Breach]:
-    """The impression's rules that the campaign breaks."""
+    """Yield the impression's rules that a campaign breaks."""
     if campaign.cpm_cents < round(own.floor * 100, 4):
         yield Breach(FLOOR, f"{campaign.cpm_cents / 100} USD, the floor is {own.floor}")
     if own.sizes.isdisjoint(campaign.sizes):
@@ -149,14 +149,14 @@ def _unwanted(campaign: Campaign, asked: Auction, own: Impression) -> Iterator[B
 
 
 class Judge:
-    """Checks answers against what was asked. `campaign_of` reads a campaign's id from a `cid`."""
+    """Checks answers against their requests; `campaign_of` turns a `cid` into a campaign's id."""
 
     def __init__(self, campaigns: Iterable[Campaign], campaign_of: Callable[[str], int]) -> None:
         self._campaigns = {each.id: each for each in campaigns}
         self._campaign_of = campaign_of
 
     def breaches(self, asked: Auction, id: str, status: int, body: bytes) -> list[Breach]:
-        """The rules that the answer breaks, each once an answer."""
+        """Return the rules that an answer breaks, each only once."""
         return list({each.rule: each for each in self._breaches(asked, id, status, body)}.values())
 
     def _breaches(self, asked: Auction, id: str, status: int, body: bytes) -> Iterator[Breach]:
@@ -202,7 +202,7 @@ class Judge:
 
 
 def notice_wire(bid: ReceivedBid) -> bytes | None:
-    """The bytes of the win notice that a bid asks for; None if it names none on this machine."""
+    """Return the bytes of a bid's win notice; None if it has no URL on this machine."""
     url = bid.nurl.replace("${AUCTION_PRICE}", f"{bid.price}")
     scheme, _, rest = url.partition("://")
     host, slash, path = rest.partition("/")
@@ -212,6 +212,6 @@ def notice_wire(bid: ReceivedBid) -> bytes | None:
 
 
 def wins_of(status: int, body: bytes) -> list[bytes]:
-    """The win notices for the bids of an answer."""
+    """Return the win notices for the bids of an answer."""
     wires = map(notice_wire, bids_of(status, body))
     return [wire for wire in wires if wire is not None]

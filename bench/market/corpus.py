@@ -1,13 +1,13 @@
-"""The corpus: campaigns in a form of no bidder's own, and an exchange's bid requests.
+"""The corpus: campaigns in a form that is no bidder's own, and an exchange's bid requests.
 
     python -m bench.market.corpus DIRECTORY     writes campaigns.jsonl and requests.jsonl
 
 The requests have the fields, sizes, floors, blocks and numbers of impressions of public captures of
-exchange traffic (`snapbid/loadtest/traffic.json`), and every impression is a banner: what all
-bidders can express is a campaign for banners by segment, country and device type. Requests state
-their user's segments, for bidders that do not look them up, and a device of their own, for one that
-looks up nothing else. Nothing but the contract's rules keeps a bidder from bidding: there are no
-deals, seats, privacy signals, test requests or currencies but USD.
+exchange traffic (`snapbid/loadtest/traffic.json`). Every impression is a banner, since campaigns
+for banners by segment, country and device type are what all bidders can express. Requests state
+their user's segments, for bidders that do not look them up, and a device of their own, for a bidder
+that looks up nothing else. Only the contract's rules keep a bidder from bidding: there are no
+deals, seats, privacy signals, test requests or currencies other than USD.
 """
 
 import json
@@ -44,10 +44,11 @@ ASKED: Final = 2  # times as many requests as a budget or cap allows bids
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign for banners. It pays `cpm_cents` USD for a thousand impressions.
+    """A campaign for banners, which pays `cpm_cents` US cents for a thousand impressions.
 
-    `devices` are keys of DEVICES, none for any; a user needs one of the segments. `budget_micros`
-    is what it may spend today, in micro-USD; `cap` the impressions that a user sees in an hour.
+    `devices` are keys of DEVICES, empty for any device; a user must have one of the segments.
+    `budget_micros` is the most that it may spend today, in micro-USD; `cap` is the most impressions
+    for a user in an hour.
     """
 
     id: int
@@ -63,16 +64,16 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def device_types(self) -> tuple[int, ...]:
-        """OpenRTB's numbers of its devices, none for any."""
+        """OpenRTB's device types of the campaign's devices; empty for any."""
         return tuple(number for device in self.devices for number in DEVICES[device])
 
 
 class Corpus(NamedTuple):
-    """What a benchmark sends; `users` are the segments of each user.
+    """The data for a benchmark; `users` are the segments of each user.
 
-    The last 8 digits of a request's id are its number in `all_requests`.
-    The requests of `scarce` only get a bid of the campaign with a budget for SCARCE impressions,
-    those of `capped`, by user, one of the campaign with a cap: both are of `limited` alone.
+    The last 8 digits of a request's id are its index in `all_requests`. Only campaigns of `limited`
+    bid on the requests of `scarce` (a campaign with a budget for SCARCE impressions) and on those
+    of `capped`, which are by user (a campaign with a cap).
     """
 
     campaigns: list[Campaign]
@@ -88,7 +89,7 @@ class Corpus(NamedTuple):
 
 
 def make(campaigns: int = 5_000, requests: int = 2_000, seed: int = 5) -> Corpus:
-    """The corpus, the same for the same arguments."""
+    """Make a corpus, always the same for the same arguments."""
     random = Random(seed)
     users = {
         str(number): [SEGMENTS.draw(random) for _ in range(random.randint(5, 15))]
@@ -131,7 +132,7 @@ def _campaign(random: Random, number: int) -> Campaign:
 
 
 def _limit(number: int, country: str, *, budget_micros: int, cap: int) -> Campaign:
-    """A campaign of 5 USD a thousand for whoever has segment 1, in a country of its own."""
+    """Make a campaign at 5 USD CPM for users with segment 1, in a country that no other targets."""
     return Campaign(
         id=number,
         cpm_cents=500,
@@ -147,7 +148,7 @@ def _limit(number: int, country: str, *, budget_micros: int, cap: int) -> Campai
 
 
 def _request(random: Random, request: Request, users: Mapping[str, Sequence[int]]) -> Request:
-    """A generated request, turned to what campaigns of the corpus target."""
+    """Adapt a generated request to the targeting of the corpus' campaigns."""
     unsold = random.random() < UNSOLD_SHARE
     country = UNSOLD_COUNTRY if unsold else COUNTRIES.draw(random)
     user = random.choice(list(users))
@@ -162,7 +163,7 @@ def _request(random: Random, request: Request, users: Mapping[str, Sequence[int]
 def _plain_request(
     random: Random, country: str, user: str, users: Mapping[str, Sequence[int]]
 ) -> Request:
-    """A request of one impression that has no floor and blocks nothing."""
+    """Make a request with one impression, without a floor or blocks."""
     (request,) = traffic.generate(1, random.getrandbits(32))
     _turn_to(random, request, country, user, users[user])
     if request.pop("dooh", None):
@@ -187,7 +188,7 @@ def _turn_to(
 
 
 def _imp(random: Random, imp: Request) -> Request:
-    """The impression for a banner, with its own floor or one that is too high."""
+    """Reduce an impression to a banner, with its own floor or one that is too high."""
     w, h = SIZES.draw(random)
     own: Request = {name: imp[name] for name in KEPT if name in imp}
     banner = {"w": w, "h": h, "format": [{"w": w, "h": h}], "pos": 1, "api": [3, 5]}
@@ -196,7 +197,7 @@ def _imp(random: Random, imp: Request) -> Request:
 
 
 def write(directory: Path, corpus: Corpus) -> None:
-    """Write the campaigns, budgets and caps among them, and all requests, as JSON lines."""
+    """Write all campaigns, with their budgets and caps, and all requests as JSON Lines."""
     directory.mkdir(parents=True, exist_ok=True)
     lines: dict[str, Iterable[Any]] = {
         "campaigns.jsonl": map(msgspec.to_builtins, corpus.limited),

@@ -1,6 +1,6 @@
-"""DynamoDB Local, AWS' stand-in for DynamoDB: from Maven Central, in memory, asked over HTTP.
+"""DynamoDB Local, AWS' stand-in for DynamoDB: from Maven Central, in memory, used over HTTP.
 
-It listens on all interfaces, which nothing can change; its telemetry is off.
+It listens on all interfaces, which no option can change; its telemetry is off.
 """
 
 import base64
@@ -50,7 +50,7 @@ Item = dict[str, Any]  # as the wire has it: {"name": {"B": ...}}
 
 
 class Store:
-    """A DynamoDB Local that runs."""
+    """A running DynamoDB Local."""
 
     def __init__(self, port: int, pid: int) -> None:
         self.port = port
@@ -105,7 +105,7 @@ def binary(value: bytes) -> Item:
 
 @contextmanager
 def dynamodb_local(scratch: Path) -> Iterator[Store]:
-    """A new one, on the core of the calling thread. Raises BenchError where it cannot be had."""
+    """Run a new instance on the core of the calling thread. Raises BenchError if that fails."""
     jars = _fetch(scratch / "dynamodb-local")
     (port,) = free_ports(1)
     command = [
@@ -135,7 +135,7 @@ def dynamodb_local(scratch: Path) -> Iterator[Store]:
 
 
 def _fetch(directory: Path) -> Path:
-    """The jars and SQLite's library, from Maven's cache or from Maven Central."""
+    """Fetch the jars and SQLite's library, from Maven's cache or from Maven Central."""
     for needed in ("java", "mvn"):
         if shutil.which(needed) is None:
             raise BenchError(f"DynamoDB Local needs {needed}, which is not installed (Java 17)")

@@ -1,9 +1,9 @@
 """The modes: what is sent to a bidder, and what is measured.
 
 A saturated bidder has 64 connections, each of which sends its next request when it has its answer.
-Mixed traffic leaves on schedule at half of its capacity, however slow the answers are; a latency
-counts from the scheduled time. Those of a turn's first quarter do not count, in which the server
-accepts the connections. Every answer of every mode is checked, after the time that is measured.
+Mixed traffic leaves on schedule at half of its capacity, however slow the answers are; latency
+counts from the scheduled time. The first quarter of such a turn, in which the server accepts the
+connections, does not count. Every answer of every mode is checked, after the measured time.
 """
 
 import time
@@ -34,7 +34,7 @@ Wires = Sequence[bytes]
 
 
 class Turns(msgspec.Struct, frozen=True):
-    """How many turns a mode has, and how long they are."""
+    """The number and duration of a mode's turns."""
 
     rounds: int = 5
     seconds: float = 2.0
@@ -43,10 +43,10 @@ class Turns(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct):
-    """One turn. Processor times in µs a request, shares of a core; `store_us` is the stores'.
+    """One turn: processor times in µs per request (`store_us`: the stores'), and shares of a core.
 
-    `wrong` are answers that break a rule and `late` those that break that of `tmax`, as shares;
-    `p…_ms` and `lag_ms`, the 99th percentile of how late the client sent, are of mixed traffic.
+    `wrong` and `late` are the shares of answers that break a rule or `tmax`. Only mixed traffic has
+    `p…_ms` and `lag_ms`, the 99th percentile of how late the client sent.
     """
 
     requests_per_s: float
@@ -64,7 +64,7 @@ class Sample(msgspec.Struct):
 
 
 class Traffic:
-    """A started bidder, and the requests for it: `bids` get one, `no_bids` none."""
+    """A running bidder and the requests for it: `bids` must get a bid, `no_bids` must not."""
 
     def __init__(self, started: Started, bidder: Bidder, corpus: Corpus, *, limited: bool) -> None:
         campaigns = corpus.limited if limited else corpus.campaigns
@@ -84,7 +84,7 @@ class Traffic:
         return self._asked[int(id[-NUMBER:], 16)]
 
     def breaches(self, answer: Answer) -> list[Breach]:
-        """The rules that an answer breaks; a notice is answered by a status below 300."""
+        """Return the rules that an answer breaks; a notice's must have a status below 300."""
         id, status, body, latency = answer
         if not id:
             return [] if status < 300 else [Breach("answer", f"status {status} to a notice")]
@@ -93,18 +93,18 @@ class Traffic:
         return late + self._judge.breaches(self._asked_of(id), id.decode(), status, body)
 
     def wins_of(self, answers: Iterable[Answer]) -> list[bytes]:
-        """The win notices for the bids of these answers."""
+        """Return the win notices for the bids of these answers."""
         return [wire for _, status, body, _ in answers for wire in wins_of(status, body)]
 
 
 def id_of(wire: bytes) -> bytes:
-    """The auction's id in a bid request; empty for a notice."""
+    """Return the auction id in a bid request; empty for a notice."""
     at = wire.find(b'{"id":"') + len(b'{"id":"')
     return wire[at : at + ID_LENGTH] if wire.startswith(b"POST") else b""
 
 
 def saturate(traffic: Traffic, wires: Wires, seconds: float) -> tuple[Sample, list[Answer]]:
-    """The requests in turn as new auctions, for that long."""
+    """Send requests in a closed loop for `seconds`, each time as new auctions."""
     port = traffic.started.server.port
     return _turn(traffic, lambda each: run(
         drive(port, wires, connections=CONNECTIONS, seconds=seconds, each=each)
@@ -114,7 +114,7 @@ def saturate(traffic: Traffic, wires: Wires, seconds: float) -> tuple[Sample, li
 def once(
     traffic: Traffic, wires: Wires, connections: int = CONNECTIONS
 ) -> tuple[Sample, list[Answer]]:
-    """Each request once, as it is. Raises BenchError if there is none."""
+    """Send each request once, unchanged. Raises BenchError if there is none."""
     if not wires:
         raise BenchError("its bids name no win notice on this machine: SKIPPED must say so")
     port = traffic.started.server.port
@@ -126,7 +126,7 @@ def once(
 def relax(
     traffic: Traffic, wires: Wires, rate: float, seconds: float
 ) -> tuple[Sample, list[Answer]]:
-    """The requests in turn as new auctions, at that rate."""
+    """Send `rate` requests a second for `seconds`, each time as new auctions."""
     port = traffic.started.server.port
     settle_s = seconds * SETTLE
     return _turn(traffic, lambda each: run(schedule(
@@ -163,7 +163,7 @@ def _turn(traffic: Traffic, work: Callable[[Each], Outcome]) -> tuple[Sample, li
 
 
 def measure(traffic: Traffic, modes: Sequence[str], turns: Turns) -> dict[str, Any]:
-    """The modes' figures: medians and quartiles of the turns."""
+    """Measure the modes; return medians and quartiles of their turns."""
     work: dict[str, Callable[[], dict[str, Any]]] = {
         NO_BID: lambda: _saturated(traffic, traffic.no_bids, turns),
         BID: lambda: _saturated(traffic, traffic.bids, turns),
@@ -179,7 +179,7 @@ def measure(traffic: Traffic, modes: Sequence[str], turns: Turns) -> dict[str, A
 
 
 def shown(figures: dict[str, Any]) -> str:
-    """A line about a mode."""
+    """Format a line about a mode."""
     middle = {name: own["median"] for name, own in figures.items() if isinstance(own, dict)}
     return "{requests_per_s:,.0f}/s, {processor_us:.1f} µs, {wrong:.1%} wrong".format(**middle)
 
@@ -190,7 +190,7 @@ def _saturated(traffic: Traffic, wires: Wires, turns: Turns) -> dict[str, Any]:
 
 
 def _notices(traffic: Traffic, turns: Turns) -> dict[str, Any]:
-    """The win notices of bids that a turn gets, each once; then the bidder's count is compared."""
+    """Send a win notice for each bid of a turn, and return their number and the bidder's count."""
     samples, sent, wins = [], 0, traffic.started.wins
     counted = wins() if wins else 0
     for _ in range(turns.rounds):
@@ -202,7 +202,7 @@ def _notices(traffic: Traffic, turns: Turns) -> dict[str, Any]:
 
 
 def _mixed(traffic: Traffic, turns: Turns) -> dict[str, Any]:
-    """The whole corpus and win notices, at half of what the saturated bidder answers of it."""
+    """Send the whole corpus and win notices, at half the rate of the saturated bidder."""
     saturate(traffic, traffic.all, WARM_UP_S)
     rate = saturate(traffic, traffic.all, turns.seconds)[0].requests_per_s / 2
     samples = []
@@ -213,7 +213,10 @@ def _mixed(traffic: Traffic, turns: Turns) -> dict[str, Any]:
 
 
 def _woven(traffic: Traffic, count: int) -> list[bytes]:
-    """So many requests, one in NOTICE_EVERY a win notice, as far as the bidder's bids name them."""
+    """Return `count` requests, of which one in NOTICE_EVERY is a win notice.
+
+    There may be fewer notices, since not every bid names a URL for them.
+    """
     won = list(islice(as_new_auctions(traffic.bids), count // NOTICE_EVERY))
     notices = iter(traffic.wins_of(once(traffic, won)[1]))
     requests = cycle(traffic.all)

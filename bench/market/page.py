@@ -1,4 +1,4 @@
-"""Renders the page from the result files, one a bidder.
+"""Renders the page from the result files of all bidders.
 
 python -m bench.market.page       bench/market/RESULTS.md from bench/market/results
 """
@@ -61,7 +61,7 @@ blank where a turn has fewer than {enough:,} requests, "of it system" where a tu
 
 
 def render(results: Mapping[str, dict[str, Any]]) -> str:
-    """The page as Markdown."""
+    """Render the page as Markdown."""
     measured = {name: own for name, own in results.items() if "skipped" not in own}
     parts = [INTRODUCTION, *_disturbed(measured), "\n## Bidders\n\n", *_bidders(measured)]
     parts += [*_not_measured(results), CONTRACT, _contract(measured)]
@@ -72,7 +72,7 @@ def render(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def _disturbed(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    """The bidders that were not the limit of their figures."""
+    """Name the bidders whose figures something else limited, if any."""
     busy = {
         name: min(
             (
@@ -93,7 +93,7 @@ def _disturbed(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def _bidders(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    """What each is, what it doesn't do, and where it was measured."""
+    """Describe each bidder: what it is, what it doesn't do, and where it was measured."""
     for name, own in results.items():
         revision = f" Revision {own['revision']} of {own['repository']}." if own["revision"] else ""
         yield f"### {name}\n\n{own['describes']}{revision}\n"
@@ -108,7 +108,7 @@ def _bidders(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def _not_measured(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    """Why bidders have no result."""
+    """Tell why bidders have no result."""
     for name, bidder in load().items():
         needed = f"; it needs a checkout of {bidder.REPOSITORY}" if bidder.REPOSITORY else ""
         if name not in results:
@@ -175,7 +175,7 @@ def _requests_a_turn(figures: Mapping[str, Any], mode: str, method: Mapping[str,
 
 
 def read(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
-    """The results in a directory, by bidder."""
+    """Read the results in a directory, by bidder."""
     found = (json.loads(path.read_text()) for path in sorted(directory.glob("*.json")))
     return {each["bidder"]: each for each in found}
 

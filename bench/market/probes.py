@@ -1,6 +1,6 @@
-"""The contract's probes: each rule of an answer on the whole corpus, budgets, caps, and notices.
+"""The contract's probes: each rule for an answer on the whole corpus, budgets, caps, and notices.
 
-A verdict has how often a rule was put to the test, how often it was broken, and the first example.
+A verdict tells how often a rule was tested and broken, with the first example.
 """
 
 import time
@@ -35,7 +35,7 @@ class Verdict(msgspec.Struct):
 
 
 def answers(traffic: Traffic) -> dict[str, Verdict]:
-    """Each rule on each request of the corpus."""
+    """Test each rule on each request of the corpus."""
     _, given = once(traffic, traffic.all, AT_EASE)
     verdicts = {rule: Verdict(len(given), 0) for rule in RULES}
     for answer in given:
@@ -47,7 +47,7 @@ def answers(traffic: Traffic) -> dict[str, Verdict]:
 
 
 def limits(traffic: Traffic) -> dict[str, Verdict]:
-    """The budget and the caps of the corpus' limited campaigns."""
+    """Test the budget and the caps of the corpus' limited campaigns."""
     corpus = traffic.corpus
     half = len(corpus.scarce) // 2
     bids = [*_win(traffic, corpus.scarce[:half]), *_win(traffic, corpus.scarce[half:])]
@@ -61,7 +61,10 @@ def limits(traffic: Traffic) -> dict[str, Verdict]:
 
 
 def _win(traffic: Traffic, requests: Iterable[Request]) -> list[str]:
-    """Send the requests, notice the bids' wins, wait until these count; the users with a bid."""
+    """Send requests and the win notices for their bids; return the users with a bid.
+
+    Waits until the wins count.
+    """
     users = []
     for request in requests:
         status, body = ask(traffic.started.server, traffic.wire_of(request))
@@ -74,7 +77,7 @@ def _win(traffic: Traffic, requests: Iterable[Request]) -> list[str]:
 
 
 def _within(checked: int, bids: Mapping[str, int], allowed: int) -> Verdict:
-    """Whether each got as many bids as it may."""
+    """Check that each name got exactly as many bids as allowed."""
     wrong = {name: count for name, count in bids.items() if count != allowed}
     example = "; ".join(
         f"{name}: {count} bids instead of {allowed}" for name, count in wrong.items()
@@ -83,7 +86,7 @@ def _within(checked: int, bids: Mapping[str, int], allowed: int) -> Verdict:
 
 
 def notices(traffic: Traffic) -> dict[str, Verdict]:
-    """Each win noticed several times; nothing to say of a bidder that publishes no count."""
+    """Test that repeated notices of a win count once; empty if the bidder publishes no count."""
     wins = traffic.started.wins
     if wins is None:
         return {}

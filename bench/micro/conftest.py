@@ -1,4 +1,4 @@
-"""Fixtures of the micro benchmarks, which run on the first core; stores have the second.
+"""Fixtures of the micro benchmarks, which run on the first core while the stores use the second.
 
 In each round a benchmark calls a function once for each of `REQUESTS` different inputs, so that
 caches behave as in production; figures are later divided by the number of calls.
@@ -31,7 +31,7 @@ snapshot_of = cache(snapshot)
 
 @pytest.fixture(scope="session")
 def store_core() -> int:
-    """The core that is not measured."""
+    """Return the core for the stores, which is not measured."""
     return cores()[1]
 
 
@@ -45,7 +45,7 @@ def _as_a_worker(store_core: int) -> Iterator[None]:
 
 @pytest.fixture
 def each(benchmark: Any) -> Each:
-    """Measures `function` with each of the argument tuples."""
+    """Return a function that measures `function`, called once with each of the arguments."""
 
     def run(function: Callable[..., Any], arguments: Iterable[Any]) -> None:
         calls = [item if isinstance(item, tuple) else (item,) for item in arguments]
@@ -79,7 +79,7 @@ def bids(ten_thousand: CatalogSnapshot) -> list[bytes]:
 
 @pytest.fixture(scope="session")
 def no_bids(ten_thousand: CatalogSnapshot) -> list[bytes]:
-    """Bodies of about 1 KB that nobody answers."""
+    """Bodies of about 1 KB on which no campaign bids."""
     return answered(ten_thousand, requests.no_bids(requests.make(REQUESTS + 50)), bid=False)
 
 
@@ -91,7 +91,7 @@ def today(ten_thousand: CatalogSnapshot) -> list[bytes]:
 
 
 def answered(snapshot: CatalogSnapshot, made: list[requests.Request], *, bid: bool) -> list[bytes]:
-    """The first REQUESTS bodies with that kind of answer; most must have it."""
+    """Return the first REQUESTS bodies with (or without) a bid; most must be of this kind."""
     writer = response_writer("http://127.0.0.1:8000")
     chosen = [
         body
@@ -103,7 +103,7 @@ def answered(snapshot: CatalogSnapshot, made: list[requests.Request], *, bid: bo
 
 
 def pytest_benchmark_update_json(benchmarks: Any, output_json: dict[str, Any]) -> None:
-    """Of pytest-benchmark's file, what is kept: microseconds a call (`--benchmark-json`)."""
+    """Reduce pytest-benchmark's file (`--benchmark-json`) to microseconds per call."""
     figures = {}
     for measured in benchmarks:
         calls = measured.extra_info["calls"]

@@ -1,8 +1,8 @@
 """The whole ASGI call without a socket: the application called on a uvloop event loop.
 
-The server's part is played by functions that give one body and take the messages, the ledger's by
-one that has remembered at once. `test_asgi_nothing`
-is an application that does nothing but that, the floor of these figures.
+Functions that deliver one body and discard the messages stand in for the server, and a ledger that
+accepts each bid at once for Redis. `test_asgi_nothing` measures an application that does nothing
+else, which is the lower bound of these figures.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
@@ -31,7 +31,7 @@ END = {"type": "http.response.body", "body": b""}
 
 
 class Resources:
-    """A worker's resources, opened already, with bid endpoints alone."""
+    """A worker's resources with bid endpoints only, already open."""
 
     routes = Routes({})
 
@@ -55,7 +55,7 @@ class Resources:
 
 
 class Remembered(Awaitable[str]):
-    """The ledger's verdict on one bid, complete at once."""
+    """The ledger's verdict on one bid, available as soon as it is awaited."""
 
     def __await__(self) -> Generator[Any, None, str]:
         yield from ()
@@ -66,7 +66,7 @@ REMEMBERED = Remembered()
 
 
 class Ledger:
-    """Takes every bid at once: what Redis costs is measured over sockets."""
+    """A ledger that accepts every bid at once; the cost of Redis is measured over sockets."""
 
     def remember(
         self,
@@ -131,7 +131,7 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
 
 
 def run(benchmark: Any, app: Any, bodies: list[bytes], status: int, *more: Any) -> None:
-    """Measure a call of `app` for each body, in sequence on one event loop."""
+    """Measure calls of `app`, one for each body, in sequence on one event loop."""
     calls = [_scope(body, *more) for body in bodies]
     seen: set[int] = set()
 
@@ -189,7 +189,7 @@ def test_asgi_bid(benchmark: Any, app: Application, bids: list[bytes]) -> None:
 
 
 def test_asgi_bid_clicked(benchmark: Any, clicked_app: Application, bids: list[bytes]) -> None:
-    """A click id in the creative, an audience excluded: what both cost is the difference."""
+    """A bid with a click id and an excluded audience, to compare with `test_asgi_bid`."""
     run(benchmark, clicked_app, bids, 200)
 
 

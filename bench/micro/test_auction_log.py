@@ -1,6 +1,6 @@
-"""What the auction log costs a bid in the worker: the calls of the bid endpoint alone.
+"""The cost of the auction log for a bid in the worker: only the calls that the bid endpoint makes.
 
-`test_asgi_bid_logged` is a whole call with the log, to be compared with `test_asgi_bid`.
+`test_asgi_bid_logged` is a whole call with the log, to compare with `test_asgi_bid`.
 """
 
 from pathlib import Path

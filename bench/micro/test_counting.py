@@ -1,8 +1,8 @@
-"""What counting costs a bid: all that is counted of one that is answered with a bid.
+"""The cost of counting for a bid: everything that is counted for a request answered with a bid.
 
-`snapbid_http_requests_total`, `snapbid_bid_requests_total`, `snapbid_bid_seconds`, the answer's
-status and the share that it leaves. Of one in 16 the steps are counted, too; what is counted of a
-round trip to Redis is shared by its batch.
+These are `snapbid_http_requests_total`, `snapbid_bid_requests_total`, `snapbid_bid_seconds`, the
+answer's status and the share of time that it leaves. For one request in 16 the steps are counted,
+too. The counts of a round trip to Redis are made once for its batch.
 """
 
 from pathlib import Path

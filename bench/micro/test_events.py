@@ -1,7 +1,7 @@
-"""Server events: a batch of 600 of all kinds, microseconds an event, and the same elsewhere.
+"""Server events: a batch of 600 of all kinds, in microseconds per event, and the same with peers.
 
-"Peer" figures are of `bench/peers`: checks only, without ids and without a canonical form; "stored"
-makes both.
+"Peer" figures are those of `bench/peers`, which only check, without ids and canonical form;
+"stored" adds both.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def measure(benchmark: Any, function: Callable[[bytes], Any], body: bytes) -> An
 
 
 def read(body: bytes, *, test: bool = False) -> BatchResult | RefusedRequest:
-    """Read a batch as the endpoint does, but without a pause."""
+    """Read a batch as the endpoint does, but without pauses."""
     steps = batch_steps(body, PRODUCT, events.NOW_MS, test=test)
     while True:
         try:

@@ -1,6 +1,6 @@
-"""Looking members up in a file of ten million, so many at random that caches do not help.
+"""Looks up members in a file of ten million, so many and at random that caches do not help.
 
-`nothing` looks up in an empty file, which costs the same call: the difference is the search.
+`nothing` looks up in an empty file, at the cost of the same call; the difference is the search.
 """
 
 import random
@@ -25,7 +25,7 @@ Each = Callable[[Callable[..., Any], Iterable[Any]], None]
 
 @cache
 def entries() -> bytes:
-    """The entries of members at equal distances."""
+    """Build the entries of members at equal distances."""
     rows = array("Q", bytes(16 * MEMBERS))
     rows[0::2] = array("Q", range(0, SPAN, SPAN // MEMBERS))[:MEMBERS]
     rows[1::2] = array("Q", [1 << 32 | NEVER]) * MEMBERS

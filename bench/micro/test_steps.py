@@ -1,4 +1,4 @@
-"""The single steps of a bid, at 10,000 campaigns unless the name says otherwise."""
+"""The single steps of a bid, with 10,000 campaigns unless the name says otherwise."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ CANONICAL = "acme"
 
 
 def test_reference_json(each: Each, bids: list[bytes]) -> None:
-    """The standard library's: by as much as this moves, the machine has."""
+    """The standard library's decoder, to gauge the machine: its changes are the machine's."""
     each(json.loads, bids)
 
 
@@ -39,7 +39,7 @@ def test_match_no_bid(each: Each, campaigns: int, no_bids: list[bytes]) -> None:
 
 
 def _match(each: Each, snapshot: CatalogSnapshot, bodies: list[bytes]) -> None:
-    """From the decoded request to the best campaign for its impression."""
+    """Measure a match, from the decoded request to the best campaign for its impression."""
     index, lookups = snapshot.catalog.index, snapshot.lookups
 
     def match(request: Any, imp: Any) -> Any:

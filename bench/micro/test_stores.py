@@ -1,7 +1,7 @@
 """Whole ASGI calls of an open worker on real stores, and the ledger's group commit alone.
 
-`AT_ONCE` calls wait together, as over so many connections. What Redis and PostgreSQL take on the
-other core is left out, and so is waiting for them where the timer is the processor's.
+`AT_ONCE` calls wait together, as over that many connections. The time that Redis and PostgreSQL
+take on the other core is left out, and so is the wait for them if the timer counts processor time.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ Header = tuple[bytes, bytes]
 
 
 class Opened(NamedTuple):
-    """A worker's application on its loop, and what its stores were given."""
+    """A worker's application on its event loop, and data that is in its stores."""
 
     app: Application
     loop: asyncio.AbstractEventLoop
@@ -76,7 +76,7 @@ class Opened(NamedTuple):
     auctions: list[requests.Request]  # that are answered with a bid
 
     def run(self, calls: list[Call], status: int) -> None:
-        """All calls, `AT_ONCE` at a time; each must be answered with that status."""
+        """Make all calls, `AT_ONCE` at a time; each must be answered with this status."""
         assert self.statuses(calls) == {status}
 
     def statuses(self, calls: list[Call]) -> set[int]:
@@ -105,7 +105,7 @@ class Opened(NamedTuple):
 
 @pytest.fixture(scope="module")
 def opened(scratch: Path, store_core: int) -> Iterator[Opened]:
-    """The worker shares the home, and so the catalog, of a server that has nothing to do."""
+    """Open a worker that shares the home, and so the catalog, of an idle server."""
     scratch.chmod(0o711)  # the database runs as another user where this one is root
     loop = uvloop.new_event_loop()
     with served.product(scratch, store_core, store_core, CAMPAIGNS) as server:
@@ -125,7 +125,7 @@ def opened(scratch: Path, store_core: int) -> Iterator[Opened]:
 
 
 def _await_bids(opened: Opened) -> None:
-    """Waits until the worker's ledger is connected, without which there is no bid."""
+    """Wait until the worker's ledger is connected, without which there is no bid."""
     deadline = time.monotonic() + CONNECTED_S
     while opened.statuses(_bids(opened)[:1]) != {200}:
         assert time.monotonic() < deadline
@@ -133,7 +133,7 @@ def _await_bids(opened: Opened) -> None:
 
 
 async def _prepare(server: ServerProcess) -> str:
-    """Figures to report on, and a key that the server, and so its catalog, knows."""
+    """Store figures to report on, and issue a key; return it once the server knows it."""
     connection = await asyncpg.connect(server.environ["SNAPBID_DATABASE_URL"])
     await connection.executemany(
         "insert into bid_daily (day, descriptor, bids, wins, win_cpm_micros)"
@@ -167,14 +167,14 @@ def _json(path: str, body: bytes, *headers: Header) -> Call:
 
 
 def _bids(opened: Opened) -> list[Call]:
-    """A bid request for each auction, as if it were a new one."""
+    """Return a bid request for each auction, with a new auction id."""
     bodies = requests.encode(opened.auctions)
     made = islice(as_new_auctions(bodies), len(bodies))
     return [_json(bid_path(SSP), body) for body in made]
 
 
 def _measure(benchmark: Any, calls: int, target: Any, setup: Any = None) -> None:
-    """`target` takes what `setup` gives."""
+    """Measure `target`, which takes the arguments that `setup` returns."""
     benchmark.extra_info["calls"] = calls
     benchmark.pedantic(target, setup=setup, rounds=ROUNDS, warmup_rounds=1)
 
@@ -189,7 +189,7 @@ def test_asgi_bid_remembered(benchmark: Any, opened: Opened) -> None:
 
 
 def test_asgi_win(benchmark: Any, opened: Opened) -> None:
-    """Each win counts: it is of a bid that has just been remembered."""
+    """Win notices that all count, since each is for a bid that has just been remembered."""
 
     def bid() -> tuple[tuple[list[Call]], dict[str, Any]]:
         bids = _bids(opened)
@@ -204,7 +204,7 @@ def _win(request: requests.Request) -> Call:
 
 
 def _reports(path: str = REPORT) -> list[Call]:
-    """Requests for all windows, each 7 days; a token has ten requests a minute."""
+    """Return report requests for all windows of 7 days, with a new token after every ten."""
     calls = []
     for place, last in enumerate(WINDOWS):
         if place % 10 == 0:
@@ -230,7 +230,7 @@ def test_asgi_report_uncached(benchmark: Any, opened: Opened) -> None:
 
 
 def test_asgi_diagnosis_uncached(benchmark: Any, opened: Opened) -> None:
-    """Of 7 days, two descriptors; the warehouse has a year of ten SSPs."""
+    """A diagnosis of 7 days and two descriptors; the warehouse has a year of ten SSPs."""
     _measure_uncached(benchmark, opened, f"{PREFIX}acme{DIAGNOSIS}")
 
 
@@ -252,7 +252,7 @@ def test_asgi_event(benchmark: Any, opened: Opened) -> None:
 
 
 def test_asgi_event_batch(benchmark: Any, opened: Opened) -> None:
-    """Microseconds an event, as everywhere else."""
+    """Batches of events; the figure is for one event, as everywhere else."""
     key = (b"x-api-key", opened.key.encode())
     calls = [
         _json("/v3/s2s/batch", events.encode(events.generate(seed=seed)), key) for seed in range(4)
@@ -272,7 +272,7 @@ def ledger(opened: Opened, scratch: Path) -> Iterator[Ledger]:
 
 @pytest.mark.parametrize("at_once", [1, AT_ONCE], ids="{}_at_once".format)
 def test_group_commit(benchmark: Any, opened: Opened, ledger: Ledger, at_once: int) -> None:
-    """Remembering bids, so many at once, from the call to Redis' answer."""
+    """Bids remembered `at_once` at a time, from the call to Redis' answer."""
     first = count(at_once * 10**7, BIDS)
 
     def commit() -> None:

@@ -1,4 +1,4 @@
-"""Builds the clock around the matcher's steps, with the product's flags; for bench/measured.py."""
+"""Builds the native module that times the matcher's steps, with the product's compiler flags."""
 
 import runpy
 

@@ -1,1 +1,1 @@
-"""The same checks with other libraries, to compare with; none of it is part of the product."""
+"""The same checks with other libraries, for comparison; none of this is part of the product."""

@@ -1,7 +1,7 @@
-"""Events checked with `jsonschema`: a schema for each event, picked by name, all errors at once.
+"""Checks events with `jsonschema`: a schema for each event, picked by name, all errors at once.
 
-Rules that a schema cannot say (the hash of nothing, one user id of two for unknown events, keys
-given twice) are left out, and nothing is normalised: it does less than the product.
+Rules that a schema cannot express (the hash of an empty text, one of two user ids for unknown
+events, duplicate keys) are left out, and nothing is normalised, so it does less than the product.
 """
 
 import json
@@ -91,7 +91,7 @@ _VALIDATORS: Final = {name: _validator(event) for name, event in EVENTS.items()}
 
 
 def violations(body: bytes) -> list[tuple[int, str, str]]:
-    """(index, path, rule) of everything that is wrong in a batch."""
+    """Return (index, path, rule) of all errors in a batch."""
     return [
         (index, error.json_path, str(error.validator))
         for index, event in enumerate(json.loads(body))

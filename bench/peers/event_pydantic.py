@@ -1,7 +1,7 @@
-"""Events checked with pydantic v2: strict models in a union discriminated by `event`.
+"""Checks events with pydantic v2: strict models in a union discriminated by `event`.
 
-What its core cannot check by itself is left to validators in Python, as one would write it: codes
-and hashes. Keys given twice go unseen.
+Checks that pydantic's core lacks (codes and hashes) are validators in Python, as one would write
+them. Duplicate keys are not noticed.
 """
 
 import re
@@ -52,7 +52,7 @@ def _address(value: str) -> str:
 
 
 class _Money(BaseModel):
-    """Base of contexts with a currency."""
+    """The base of contexts with a currency."""
 
     model_config = _BASE
     currency: str | None = None
@@ -137,7 +137,7 @@ _BATCH: Final[TypeAdapter[list[Any]]] = TypeAdapter(list[_union()])
 
 
 def violations(body: bytes) -> list[tuple[Any, ...]]:
-    """(index, path, rule) of everything that is wrong in a batch."""
+    """Return (index, path, rule) of all errors in a batch."""
     try:
         _BATCH.validate_json(body)
     except ValidationError as refused:
@@ -146,7 +146,7 @@ def violations(body: bytes) -> list[tuple[Any, ...]]:
 
 
 def stored(body: bytes) -> list[tuple[str, str]]:
-    """(id, JSON) of each event of a valid batch, what the product comes to besides checking."""
+    """Return (id, JSON) of each event of a valid batch; the product makes these, too."""
     made = []
     for event in _BATCH.validate_json(body):
         text = event.model_dump_json(exclude_none=True)

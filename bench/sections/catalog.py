@@ -1,4 +1,4 @@
-"""Large catalogs (`bench/catalog_run.py`)."""
+"""The section on large catalogs (`bench/catalog_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The drain while counters change all the time (`bench/drain_run.py`)."""
+"""The section on the drain while counters change all the time (`bench/drain_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Group commit and drain in isolation (`bench/ledger_run.py`)."""
+"""The section on group commit and the drain by themselves (`bench/ledger_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What budgets and caps cost, and pacing (`bench/limits_run.py`)."""
+"""The section on the cost of budgets and caps, and on pacing (`bench/limits_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -58,7 +58,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def _text(us: float, *quartiles: float) -> str:
-    """A figure of a few rounds has no quartiles."""
+    """Format a figure and its quartiles; a figure of only a few rounds has none."""
     own = " to ".join(f"{quartile:.1f}" for quartile in quartiles)
     return f"{us:.1f} ({own})" if own else f"{us:.1f}"
 
@@ -82,7 +82,7 @@ def figures(result: dict[str, Any]) -> Iterator[Figure]:
 
 
 def plot(pacing: dict[str, Any]) -> str:
-    """Used (solid) and allowed (dashed) over two days, as SVG."""
+    """Render the spend (solid) and the allowance (dashed) over two days as SVG."""
     budget = pacing["budget_usd"]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '

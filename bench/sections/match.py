@@ -1,4 +1,4 @@
-"""The matcher by itself, and beside what a Python user would use (`bench/match_run.py`)."""
+"""The section on the matcher, alone and beside alternatives in Python (`bench/match_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Calls in one process (`bench/micro/`)."""
+"""The section on calls in one process (`bench/micro/`)."""
 
 import re
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def _title(name: str) -> str:
-    """match[1000]: match, 1000 campaigns; group_commit[64_at_once]: group commit, 64 at once."""
+    """Return a benchmark's title: `match, 1000 campaigns` for `match[1000]`."""
     named = _CAMPAIGNS.sub(r", \1 campaigns", name)
     return named.replace("_", " ").replace("[", ", ").replace("]", "")
 

@@ -1,4 +1,4 @@
-"""Common parts of the sections: tables, the origin of a result, figures to compare."""
+"""Parts that sections share: tables, the origin of a result, figures to compare."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -22,7 +22,7 @@ class Figure(NamedTuple):
 
 
 def spread_figure(name: str, own: dict[str, float], *, less_is_better: bool = True) -> Figure:
-    """A figure of several measurements (`bench.spread`)."""
+    """Build a figure from several measurements (`bench.spread`)."""
     return Figure(name, own["median"], own["q1"], own["q3"], less_is_better)
 
 
@@ -30,16 +30,16 @@ class Section(Protocol):
     """The interface of the modules of this package."""
 
     def render(self, result: dict[str, Any]) -> str:
-        """The section as Markdown, starting with an empty line and its heading."""
+        """Render the section as Markdown, starting with an empty line and its heading."""
         ...
 
     def figures(self, result: dict[str, Any]) -> Iterator[Figure]:
-        """The figures to compare with the committed results; none if that would be meaningless."""
+        """Yield the figures to compare with committed results; none if that is meaningless."""
         ...
 
 
 def about(result: dict[str, Any]) -> str:
-    """A paragraph: date, commit, machine and versions."""
+    """Render a paragraph with date, commit, machine and versions."""
     own = result["about"]
     versions = ", ".join(f"{name} {value}" for name, value in own["versions"].items())
     return (
@@ -50,16 +50,16 @@ def about(result: dict[str, Any]) -> str:
 
 
 def p999_ms(ms: float, requests: float) -> str:
-    """The p99.9 of a turn; empty if it has too few requests."""
+    """Format the p99.9 of a turn; empty if the turn has too few requests."""
     return f"{ms:.2f}" if requests >= ENOUGH else ""
 
 
 def system_us(us: float, requests: float) -> str:
-    """The time in the kernel a request of a turn; empty if that is too few ticks of its clock."""
+    """Format a request's time in the kernel; empty if a turn has too few ticks of its clock."""
     return f"{us:.1f}" if us * requests >= TICKS * TICK_US else ""
 
 
 def table(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table; all columns but the first are numbers."""
+    """Render a Markdown table; all columns but the first are numbers."""
     lines = [heading, tuple("---:" if column else "---" for column in range(len(heading))), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

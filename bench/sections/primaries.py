@@ -1,4 +1,4 @@
-"""Bids and notices on a plain Redis and on clusters (`bench/primaries_run.py`)."""
+"""The section on bids and notices on a plain Redis and on clusters (`bench/primaries_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The product beside peers over sockets (`bench/socket_run.py`)."""
+"""The section on the product beside peers over sockets (`bench/socket_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -110,7 +110,7 @@ def figures(result: dict[str, Any]) -> Iterator[Figure]:
 
 
 def contenders(figures: dict[str, Any], method: dict[str, Any]) -> str:
-    """A row for each."""
+    """Render a table with a row for each contender."""
     wins = method.get("wins_a_turn", {})
     rows = []
     for name, own in figures.items():
@@ -132,7 +132,7 @@ def contenders(figures: dict[str, Any], method: dict[str, Any]) -> str:
 
 
 def slow(figures: dict[str, Any]) -> str:
-    """What kept servers from using their whole core."""
+    """Name the servers that left their core partly idle, with the likely reason; "" if none."""
     slow = [
         f"{name} ({_limit(own)})"
         for name, own in figures.items()
@@ -146,7 +146,7 @@ def slow(figures: dict[str, Any]) -> str:
 
 
 def _limit(own: dict[str, Any]) -> str:
-    """What may have kept a server from using its whole core."""
+    """Return the likely reason why a server left its core partly idle."""
     if own["client_busy"]["median"] >= BUSY:
         return "the client"
     return "the client's core or other programs"
@@ -165,7 +165,7 @@ def _half(half: dict[str, Any], seconds: float) -> str:
 
 
 def _late(half: dict[str, Any]) -> str:
-    """The contenders for which the client was late."""
+    """Name the contenders to which the client sent late; "" if there are none."""
     late = [name for name, own in half.items() if own["lag_ms"]["median"] > LAG_MS]
     if not late:
         return ""
@@ -191,7 +191,7 @@ def _added(added: dict[str, Any]) -> str:
 
 
 def ratio(own: dict[str, float]) -> str:
-    """Median and quartiles."""
+    """Format a ratio's median and quartiles."""
     return _spread(own, 2)
 
 

@@ -1,4 +1,4 @@
-"""Bids beside event batches (`bench/together_run.py`)."""
+"""The section on bids beside event batches (`bench/together_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Two workers beside one (`bench/workers_run.py`)."""
+"""The section on two workers beside one (`bench/workers_run.py`)."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""A bidder that keeps the benchmark's contract, or with `--greedy` bids whatever it is asked.
+"""A bidder that keeps the benchmark's contract or, with `--greedy`, bids on everything.
 
 python -m bench.tests.oracle_bidder PORT CAMPAIGNS.json [--greedy]
 """
@@ -18,7 +18,7 @@ from bench.market.corpus import Campaign
 
 
 class OracleBidder:
-    """Bids by the oracle, counts a bid as a spent impression, and a win by its id."""
+    """Bids as the oracle does; counts each bid as a paid impression, and wins by id."""
 
     def __init__(self, campaigns: list[Campaign], port: int, *, greedy: bool) -> None:
         self._campaigns = campaigns
@@ -66,7 +66,7 @@ class OracleBidder:
         return None
 
     def _may(self, campaign: Campaign, user: str) -> bool:
-        """Whether budget and cap leave it an impression."""
+        """Return whether a campaign's budget and cap allow another impression for this user."""
         left = (campaign.budget_micros or 10**12) - self._spent[campaign.id]
         return left >= campaign.cpm_cents * 10 and (
             self._seen[campaign.id, user] < (campaign.cap or 10**6)

@@ -1,4 +1,4 @@
-"""The benchmarks' clients: what they count, and that a schedule waits for nobody."""
+"""Tests of the benchmarks' clients: their counts, and that a schedule waits for no answer."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ Answer = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(answer: Answer) -> AsyncIterator[int]:
-    """A server that answers the n-th request so; its port."""
+    """Serve on a free port, where `answer` answers the n-th request; yield the port."""
     number = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -75,9 +75,7 @@ async def test_a_lost_connection_ends_the_run() -> None:
 
 
 async def test_a_schedule_sends_everything_and_measures_a_stall() -> None:
-    """Of 50 requests in half a second the first is answered late: all that were due meanwhile have
-    waited, each from its own moment, also those that could not be sent.
-    """
+    """Latency counts from the scheduled time, even for requests that a stall held back."""
 
     async def stall_once(number: int, writer: asyncio.StreamWriter) -> None:
         if number == 0:
@@ -106,7 +104,7 @@ async def test_the_start_of_a_schedule_is_not_measured() -> None:
 
 
 async def test_a_schedule_uses_all_connections() -> None:
-    """While one is kept waiting, others serve what is due."""
+    """While one connection waits for its answer, the others carry the due requests."""
     released = asyncio.Event()
 
     async def keep_the_first(number: int, writer: asyncio.StreamWriter) -> None:
@@ -123,7 +121,7 @@ async def test_a_schedule_uses_all_connections() -> None:
 
 
 async def test_a_schedule_goes_on_without_an_idle_connection() -> None:
-    """The server times out those that have sent nothing, before it answers the one that has."""
+    """The server times out idle connections before it answers the one that sent a request."""
     opened: list[asyncio.StreamWriter] = []
     closed, answered = asyncio.Semaphore(0), asyncio.Event()
 

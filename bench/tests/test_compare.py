@@ -1,4 +1,4 @@
-"""What the benchmarks call a move."""
+"""Tests of which differences between results count as moves."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ ABOUT = {"commit": "a", "cpu": "one"}
 
 
 class Section:
-    """Figures as they stand in the result; "rate" is better the more."""
+    """A section with the figures of the result as they are; a higher "rate" is better."""
 
     def render(self, result: dict[str, Any]) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""The catalog's benchmark asks the publisher's process as the publisher does."""
+"""Tests that the catalog's benchmark uses the publisher's process as the publisher does."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The benchmark of bidders: its corpus and oracle, its checks, its page, and a run of a bidder."""
+"""Tests of the benchmark of bidders: corpus, oracle, checks, page, and a run of a bidder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ BID = {"impid": "1", "price": 2.5, "cid": "campaign-7", "adm": "<a>", "w": 300, 
 
 
 def broken(request: Request, status: int, *bids: dict[str, Any], id: str = "auction") -> set[str]:
-    """The rules that an answer breaks."""
+    """Return the rules that an answer breaks."""
     (asked,) = auctions([request], [CAMPAIGN, DEARER])
     body = json.dumps({"id": id, "seatbid": [{"bid": bids}]}).encode() if status == 200 else b""
     judge = Judge([CAMPAIGN, DEARER], campaign_of)
@@ -57,7 +57,7 @@ def broken(request: Request, status: int, *bids: dict[str, Any], id: str = "auct
 
 
 def changed(path: str, value: Any) -> Request:
-    """The request with another value at a path such as `imp.0.bidfloor`."""
+    """Return the request with another value at a path such as `imp.0.bidfloor`."""
     request = deepcopy(REQUEST)
     *parents, last = path.split(".")
     at: Any = request
@@ -117,7 +117,7 @@ def test_wrong_answers() -> None:
 
 
 def test_the_best_campaign_is_the_highest_priced_eligible_one() -> None:
-    """By the check of each campaign, whatever the order in which the oracle looks."""
+    """The oracle agrees with a check of each campaign by itself, whatever its order."""
     asked = auctions(CORPUS.requests, CORPUS.campaigns)
     judge = Judge(CORPUS.campaigns, int)
     for own in asked[:30]:
@@ -144,7 +144,7 @@ def _body(bid: dict[str, Any]) -> bytes:
 
 
 def test_every_rule_decides_on_some_request() -> None:
-    """Of the campaign that would be best without a rule, on the corpus as it is sent."""
+    """For each rule, some request of the corpus has a high-priced campaign that breaks it."""
     made = corpus.make(campaigns=1_000, requests=400)
     asked = auctions(made.requests, made.campaigns)
     judge = Judge(made.campaigns, int)
@@ -214,7 +214,7 @@ def test_only_notices_to_this_machine_are_sent(url: str, wire: bytes | None) -> 
 
 
 class OracleBidder:
-    """An adapter of `bench.tests.oracle_bidder`."""
+    """The adapter of `bench.tests.oracle_bidder`."""
 
     NAME = "oracle"
     ABOUT = "It bids what the oracle says."
@@ -245,7 +245,7 @@ class OracleBidder:
 
 @pytest.fixture
 def traffic() -> Traffic:
-    """Of a bidder that was not started."""
+    """Return the traffic for a bidder that was not started."""
     return Traffic(Started(None, "/bid"), OracleBidder(), CORPUS, limited=True)  # type: ignore[arg-type]
 
 
@@ -269,7 +269,7 @@ def test_a_bidder_that_never_bids_keeps_no_limit(
 
 
 class BrokenBidder(OracleBidder):
-    """Cannot be started."""
+    """A bidder that cannot be started."""
 
     REPOSITORY = "https://example.com/broken"
 
@@ -384,7 +384,7 @@ def test_run_of_a_conforming_bidder() -> None:
 
 @pytest.mark.long
 def test_run_of_a_nonconforming_bidder() -> None:
-    """It bids one campaign on everything, and counts a win as often as it is noticed."""
+    """The bidder bids one campaign on everything, and counts a win each time it is notified."""
     made = corpus.make(campaigns=60, requests=40)
     contract = run(OracleBidder("--greedy"), None, made, TURNS)["contract"]
     kept = {rule for rule, verdict in contract.items() if not verdict["broken"]}

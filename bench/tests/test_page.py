@@ -1,4 +1,4 @@
-"""The benchmarks' page and the tables on sizing, from the results that are committed."""
+"""Tests of the page of benchmarks and the tables on sizing, with the committed results."""
 
 import re
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def test_sizing_reckons_with_limited_bids_for_as_long_as_redis_keeps_them() -> N
 
 
 def numbers(name: str) -> Iterator[tuple[str, int]]:
-    """The numbers that a script of the ledger names."""
+    """Yield the names and values of the numeric constants in a script of the ledger."""
     text = (Path(scripts.__file__).parent / f"{name}.lua").read_text()
     for names, values in NUMBERS.findall(text):
         yield from zip(names.split(", "), map(int, values.split(", ")), strict=True)
@@ -66,7 +66,7 @@ def test_several_primaries_are_a_lower_bound() -> None:
 
 
 def test_wins_that_were_counted_before_are_on_no_page() -> None:
-    """Rows of win notices are of runs that sent each win once."""
+    """The rows on win notices come only from runs that sent each win once."""
     socket = RESULTS["socket"]
     for names in (socket["figures"], socket["half"]):
         wins = {name for name in names if name.endswith("win")}

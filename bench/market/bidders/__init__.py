@@ -1,4 +1,4 @@
-"""The bidders: each is a module here, and there is no other list of them."""
+"""The bidders, a module for each; there is no other list of them."""
 
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,10 @@ MODES = (NO_BID, BID, LIMITS, NOTICES, MIXED)
 
 
 class Place(NamedTuple):
-    """Where a bidder runs: an empty folder, the cores of the server and of its stores, and the
-    checkout of its repository, built, if it has one.
+    """The place where a bidder runs.
+
+    It has an empty folder, the cores of the server and of its stores and, if the bidder has a
+    repository, a checkout in which it is built.
     """
 
     scratch: Path
@@ -26,10 +28,10 @@ class Place(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A bidder that serves. It takes bid requests at `path`.
+    """A running bidder, which takes bid requests at `path`.
 
-    `wins` is how many wins it has counted so far, None if it counts none; `store_s` the processor
-    time of its stores, None if it has none.
+    `wins` returns how many wins it has counted so far, None if it counts none; `store_s` the
+    processor time of its stores, None if it has none.
     """
 
     server: ServerProcess
@@ -48,20 +50,22 @@ class Bidder(Protocol):
     SKIPPED: Mapping[str, str]  # the modes that it can't run, with the reason
 
     def campaign_of(self, cid: str) -> int:
-        """The id of the corpus' campaign that a bid's `cid` names; may raise ValueError."""
+        """Return the id of the corpus' campaign that a bid's `cid` names; may raise ValueError."""
         ...
 
     def start(
         self, stack: ExitStack, place: Place, corpus: Corpus, campaigns: Sequence[Campaign]
     ) -> Started:
-        """Start it with these campaigns, and its end on the stack; the corpus has all users and
-        requests to come. Raises BenchError where it cannot be built or started.
+        """Start the bidder with these campaigns; stopping it is left to the stack.
+
+        `corpus` has all users and requests that will be sent. Raises BenchError if the bidder
+        cannot be built or started.
         """
         ...
 
 
 def load() -> dict[str, Bidder]:
-    """All of them, by name."""
+    """Return all bidders by name."""
     names = sorted(each.name for each in pkgutil.iter_modules(__path__))
     modules = [cast(Bidder, import_module(f"{__name__}.{name}")) for name in names]
     return {each.NAME: each for each in modules}

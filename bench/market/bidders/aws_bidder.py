@@ -1,9 +1,9 @@
 """The bidder of AWS' guidance for a real-time bidder, from a checkout, with a DynamoDB Local.
 
-Its audiences here are of a segment, a country and a device type at once, which leaves the same
-campaigns as the others find by themselves. A budget is spent by a thousand impressions' price a
-bid, so it is a thousand times as large here. Settings are its chart's, but that its event stream
-and its log of each request are off, and that a late answer is a 204.
+An audience is made for each combination of segment, country and device type, so that the bidder
+finds the same campaigns as the others. Each bid takes the price of a thousand impressions from a
+budget, so budgets are a thousand times as large here. The settings are those of its chart, except
+that its event stream and its log of requests are off, and that a late answer is a 204.
 """
 
 import re
@@ -65,7 +65,7 @@ Audience = tuple[int, str, int]  # segment, country, OpenRTB's number of the dev
 
 
 def build(checkout: Path, scratch: Path) -> Path:
-    """Build the bidder, whose checkout stays as it is; the binary.
+    """Build the bidder outside its checkout, which is not changed; return the binary.
 
     Besides Go it needs a C compiler. Raises BenchError.
     """
@@ -117,7 +117,7 @@ def _fill(
     campaigns: Sequence[Campaign],
     made: Sequence[requests.Request],
 ) -> None:
-    """Its four tables, named by its settings."""
+    """Create and fill the bidder's four tables, named by its settings."""
     known = list(map(_audiences, made))
     for setting, key, kind, items in (
         ("CAMPAIGN", "campaign_id", "B", list(map(_campaign, campaigns))),
@@ -131,14 +131,14 @@ def _fill(
 
 
 def _audiences(request: requests.Request) -> list[Audience]:
-    """The audiences of the request's device."""
+    """Return the audiences to which a request's device belongs."""
     country, kind = request["device"]["geo"]["country"], request["device"]["devicetype"]
     segments = request["user"]["data"][0]["segment"]
     return sorted({(int(segment["id"]), country, kind) for segment in segments})
 
 
 def _targeting(campaigns: Sequence[Campaign], known: set[Audience]) -> list[Item]:
-    """The campaigns of each audience that a device is in."""
+    """Return the campaigns of each audience that has a device."""
     kinds = {kind for _, _, kind in known}
     taking = defaultdict(list)
     for own in campaigns:
@@ -161,7 +161,7 @@ def _campaign(own: Campaign) -> Item:
 
 
 def _budgets(campaigns: Sequence[Campaign]) -> Item:
-    """All of them are one item."""
+    """Return the budgets of all campaigns as a single item."""
     packed = b"".join(_campaign_id(own) + pack("<q", _budget(own)) for own in campaigns)
     return {"i": {"N": "1"}, "s": {"N": str(len(campaigns))}, "b": binary(packed)}
 
@@ -171,8 +171,10 @@ def _budget(own: Campaign) -> int:
 
 
 def _device(request: requests.Request, known: Sequence[Audience]) -> Item:
-    """Its ids are in threes, which Base64 needs not pad: the bidder takes padding for an id's bytes
-    and would find one more audience, mixed from two.
+    """Return a device with its audiences.
+
+    An id is repeated until their number is a multiple of three, which needs no Base64 padding: the
+    bidder would decode padding as part of an id, and find another audience.
     """
     device = bytes.fromhex(request["device"]["ifa"])
     ids = [_audience_id(each) for each in known]

@@ -1,4 +1,4 @@
-"""The bidder as you would write it with FastAPI (`bench/market/fastapi_bidder`)."""
+"""The bidder as one would write it with FastAPI (`bench/market/fastapi_bidder`)."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -38,7 +38,7 @@ def start(stack: ExitStack, place: Place, corpus: Corpus, campaigns: Sequence[Ca
 
 
 def wins(server: ServerProcess) -> int:
-    """How many wins it has counted so far."""
+    """Return how many wins the bidder has counted so far."""
     with closing(redis.Redis.from_url(server.environ["SNAPBID_REDIS_URL"])) as client:
         counters: list[dict[bytes, bytes]] = [
             _hash(client.hgetall(key)) for key in client.scan_iter("peer:counters:*")

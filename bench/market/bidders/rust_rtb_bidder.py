@@ -1,11 +1,11 @@
 """rust-rtb-bidder from a checkout of its repository, with stores of its own.
 
-Event stream and telemetry are off, and campaigns run at all hours. Its budgets are spent by a
-thousand impressions' price a bid, so they are a thousand times as large here.
+Event stream and telemetry are off, and campaigns run at all hours. Each bid takes the price of a
+thousand impressions from a budget, so budgets are a thousand times as large here.
 
-By its defaults it asks Redis for each user's segments anew each minute. A saturated process is so
-late for the answers that its circuit breaker opens, and then it bids for a minute or longer without
-segments and caps: on a third of the requests another campaign, for half to two thirds of its
+By default it asks Redis for each user's segments again every minute. A saturated process gets these
+answers so late that its circuit breaker opens. It then bids for a minute or longer without segments
+and caps: with another campaign on a third of the requests, and for half to two thirds of its usual
 processor time. So it keeps the segments for an hour here, and a run in which the breaker opened
 fails.
 """
@@ -63,7 +63,7 @@ REFUSED: Final = ("bidder_win_duplicate", "bidder_win_auth_failed", "bidder_win_
 
 
 def build(checkout: Path) -> Path:
-    """Build the server with its release profile, which takes a while; its binary.
+    """Build the server with its release profile, which takes a while; return the binary.
 
     Besides cargo it needs cmake and libcurl's headers.
     """
@@ -117,20 +117,20 @@ def start(stack: ExitStack, place: Place, corpus: Corpus, campaigns: Sequence[Ca
 
 
 def _check_breaker(metrics_port: int) -> None:
-    """Raises BenchError if the circuit breaker has been open; its counter is there once it was."""
+    """Raise BenchError if the circuit breaker has ever opened; only then does its counter exist."""
     if any(name.startswith(BREAKER) for name in _metrics(metrics_port)):
         raise BenchError("the bidder's circuit breaker opened: it bid without segments and caps")
 
 
 def _wins(metrics_port: int) -> int:
-    """All notices but those that it refused or had counted."""
+    """Return the number of notices less those that the bidder refused or had already counted."""
     own = _metrics(metrics_port)
     refused = sum(n for name, n in own.items() if name.startswith(REFUSED))
     return int(own.get(NOTICES, 0) - refused)
 
 
 def _metrics(port: int) -> dict[str, float]:
-    """The values of a page of Prometheus metrics, by name and labels."""
+    """Return the values of a page of Prometheus metrics, by name and labels."""
     with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     samples = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
@@ -139,7 +139,7 @@ def _metrics(port: int) -> dict[str, float]:
 
 @contextmanager
 def _redis(scratch: Path, port: int) -> Iterator[None]:
-    """A Redis on a port, since the bidder takes no path of a socket."""
+    """Run a Redis on a TCP port, since the bidder cannot use a unix socket."""
     command = [installed()[0].path, "--port", str(port), "--bind", LOOPBACK, "--save", ""]
     server = spawn(command, log=scratch / "rust-redis.log", env=dict(os.environ))
     try:
@@ -162,7 +162,7 @@ def _answers(client: redis.Redis) -> bool:
 
 
 async def _fill(dsn: str, checkout: Path, campaigns: Sequence[Campaign]) -> None:
-    """Its schema, then the campaigns; their numbers are its ids."""
+    """Create the bidder's schema, and store the campaigns under their own ids."""
     connection = await asyncpg.connect(dsn)
     try:
         for migration in sorted((checkout / "migrations").glob("*.sql")):
@@ -191,7 +191,7 @@ def _campaign(own: Campaign) -> tuple[Any, ...]:
 
 
 def _targeting(campaigns: Sequence[Campaign]) -> Iterator[tuple[str, str, list[tuple[Any, ...]]]]:
-    """Tables, their columns and rows."""
+    """Yield the targeting tables, each with its columns and rows."""
     yield (
         "campaign_targeting_segment",
         "campaign_id, segment_id",

@@ -43,7 +43,7 @@ def start(stack: ExitStack, place: Place, corpus: Corpus, campaigns: Sequence[Ca
 
 
 def document(campaign: Campaign) -> dict[str, Any]:
-    """The campaign as Snapbid imports it."""
+    """Return a campaign in the form that Snapbid imports."""
     targeting: dict[str, Any] = {
         "segment": {"include": [str(segment) for segment in campaign.segments]},
         "country": {"include": list(campaign.countries)},
@@ -76,7 +76,7 @@ def document(campaign: Campaign) -> dict[str, Any]:
 
 
 def wins(server: ServerProcess) -> int:
-    """How many wins it has counted so far."""
+    """Return how many wins Snapbid has counted so far."""
     port = server.environ["SNAPBID_OPS_PORT"]
     with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()

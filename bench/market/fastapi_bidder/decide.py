@@ -1,4 +1,4 @@
-"""Which campaign answers an impression (contract 3)."""
+"""Chooses the campaign for each impression (contract 3)."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -33,7 +33,7 @@ _parents = lru_cache(65_536)(parents)
 
 
 class Facts(NamedTuple):
-    """What holds for the whole request: the campaigns that take it, and where it is from."""
+    """Facts about the whole request: the campaigns that it admits, and its location."""
 
     candidates: int
     lat: float | None
@@ -41,7 +41,7 @@ class Facts(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """An answer to an impression."""
+    """The campaign, creative and deal chosen for an impression."""
 
     imp: Imp
     campaign: Campaign
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 
 
 class Decider:
-    """Decides with an index. `registry`: descriptor to canonical id."""
+    """Chooses campaigns with an index; `registry` maps descriptors to canonical ids."""
 
     def __init__(
         self, index: Index, registry: dict[str, str], rates: Rates, geo: GeoDatabase
@@ -61,7 +61,7 @@ class Decider:
         self._geo = geo
 
     def decide(self, request: BidRequest, ssp: str, now_ms: int) -> list[Choice]:
-        """The best campaign for each impression that has one."""
+        """Choose the best campaign for each impression; leave out impressions without any."""
         if request.cur and "USD" not in request.cur:
             return []
         facts = self._read(request, ssp, now_ms)
@@ -253,5 +253,5 @@ def _distance_km(lat: float, lon: float, lat2: float, lon2: float) -> float:
 
 
 def _score(auction: str, name: str) -> int:
-    """Spreads ties evenly."""
+    """Return a score that breaks ties evenly; it depends only on the auction and the name."""
     return crc32(name.encode(), crc32(auction.encode()))

@@ -1,7 +1,7 @@
-"""Campaigns in bit sets: bit n of an integer stands for the n-th campaign, the dearest first.
+"""Campaigns in bit sets: bit n of an integer is the n-th campaign in descending order of price.
 
-A value of a dimension has the set of the campaigns that take it, so that a request's candidates are
-some twenty conjunctions, and the best of them is the lowest bit.
+Each value of a dimension has the set of campaigns that accept it. A request's candidates are the
+intersection of some twenty such sets, and the best candidate is the lowest bit.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,7 @@ Value = str | int
 
 
 class Dimension:
-    """Which campaigns take a value of one targeting dimension."""
+    """The sets of campaigns that accept each value of one targeting dimension."""
 
     def __init__(self, name: str, campaigns: Sequence[Campaign]) -> None:
         everyone = (1 << len(campaigns)) - 1
@@ -37,11 +37,11 @@ class Dimension:
         }
 
     def one(self, value: Value | None) -> int:
-        """The campaigns that take the request's only value, or its absence."""
+        """Return the campaigns that accept the request's only value, or its absence."""
         return self._taking.get(value, self.open) if value is not None else self.open
 
     def any(self, values: Iterable[Value]) -> int:
-        """The campaigns that take the request's values together."""
+        """Return the campaigns that accept the request's values together."""
         included, excluded = self.open, 0
         for value in values:
             included |= self._includes.get(value, 0)
@@ -50,7 +50,7 @@ class Dimension:
 
 
 class Attribute:
-    """The campaigns that have a value."""
+    """The sets of campaigns that have each value of an attribute."""
 
     def __init__(self, values: Iterable[Iterable[Value | None]]) -> None:
         self._having: defaultdict[Value | None, int] = defaultdict(int)
@@ -66,7 +66,7 @@ class Attribute:
 
 
 class Index:
-    """The active campaigns of a list. Raises ValueError for budgets and frequency caps."""
+    """An index of the active campaigns. Raises ValueError for budgets and frequency caps."""
 
     DIMENSIONS = (
         "ssp", "country", "region", "city", "postal", "device_type", "connection", "os", "browser",
@@ -97,12 +97,12 @@ class Index:
         )
 
     def paying(self, floor_micros: int) -> int:
-        """The campaigns whose price is at least that."""
+        """Return the campaigns whose price is at least the floor."""
         return (1 << bisect_right(self._prices, -floor_micros)) - 1
 
 
 def places(found: int) -> Iterator[int]:
-    """The numbers of a set, ascending."""
+    """Yield the numbers in a set in ascending order."""
     while found:
         lowest = found & -found
         yield lowest.bit_length() - 1
@@ -110,7 +110,7 @@ def places(found: int) -> Iterator[int]:
 
 
 def parents(domain: str) -> list[str]:
-    """A domain and those above it."""
+    """Return a domain and its parent domains."""
     labels = domain.split(".")
     return [".".join(labels[start:]) for start in range(len(labels))]
 

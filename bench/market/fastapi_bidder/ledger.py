@@ -1,4 +1,4 @@
-"""Bids and wins in Redis: one pipeline a bid, one script a win."""
+"""Bids and wins in Redis: one pipeline for each bid, one script call for each win."""
 
 import time
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ return 'counted'
 
 
 class Ledger:
-    """What is remembered."""
+    """The bids and wins that are remembered."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._win = redis.register_script(_WIN)
 
     async def remember(self, auction: str, ssp: str, choices: Sequence[Choice]) -> None:
-        """Returns when Redis has the bids; a later answer to the same auction replaces them."""
+        """Remember bids; return once Redis has them. Later bids on the auction replace them."""
         day = datetime.fromtimestamp(time.time(), UTC).date().isoformat()
         counters = f"peer:counters:{day}"
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -46,5 +46,5 @@ class Ledger:
             await pipe.execute()
 
     async def win(self, auction: str, imp: str) -> str:
-        """Counts a win once."""
+        """Count a win, but only once."""
         return await self._win(keys=[f"peer:bid:{auction}:{imp}"])

@@ -23,7 +23,7 @@ class Banner(Model):
 
 
 class Stream(Model):
-    """A video or an audio."""
+    """A video or audio object of an impression."""
 
     mimes: list[str] = []
     minduration: int | None = None
@@ -34,7 +34,7 @@ class Stream(Model):
 
 
 class Native(Model):
-    """Only its presence is read."""
+    """A native object of an impression, of which only the presence is read."""
 
 
 class Deal(Model):
