@@ -169,9 +169,9 @@ def with_shards(settings: T, shards: int) -> T:
 
 
 async def _count_in_redis(settings: Settings) -> tuple[int, int]:
-    """Return the recorded number of shards, or 0 and the number of primaries.
+    """Return the recorded number of shards and, only if there is none, the number of primaries.
 
-    Both are 0 if Redis is unavailable.
+    A number that is not known is 0; both are if Redis is unavailable.
     """
     assert settings.redis_url is not None
     connections = Connections(settings.redis_url)

@@ -18,7 +18,7 @@ POSTGRES: Final = "PostgreSQL"
 
 
 class ClockDifference(NamedTuple):
-    """How far the clocks `names` are ahead of the majority, `others`; negative if behind."""
+    """The lead of the clocks `names` over the majority, `others`; negative if they are behind."""
 
     names: tuple[str, ...]
     ahead_s: float
@@ -52,7 +52,7 @@ class ClockWatch:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return `a`, `a and b` or `a, b and c`."""
+    """Join names with commas and `and`: `a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 

@@ -74,7 +74,7 @@ class CountWindow:
 def quantile(buckets: Sequence[tuple[float, int]], fraction: float) -> float | None:
     """Return a quantile of ascending (upper bound, count) buckets, interpolated within a bucket.
 
-    None if it is beyond the last finite bound.
+    Returns None if it is beyond the last finite bound.
     """
     rank = fraction * sum(count for _, count in buckets)
     passed, low = 0, 0.0

@@ -157,7 +157,7 @@ def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
 
 
 async def _events(redis: Redis, keys: ShardKeys) -> tuple[int, int | None]:
-    """Return the number of entries in a stream, and the time of the oldest (epoch ms).
+    """Return the length of a shard's event stream, and the time of its oldest entry (epoch ms).
 
     The time is None if the stream is empty.
     """

@@ -96,7 +96,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     def audit_age_s(self, now: float) -> float | None:
         """Return the seconds since the last complete audit, or since the start if there was none.
 
-        None if there was none, and no drain is running that would make one.
+        Returns None if there was none, and no drain is running that would make one.
         """
         if self.audit is not None:
             return max(now - self.ahead_s - self.audit.at, 0.0)

@@ -99,7 +99,7 @@ class Trends:
         return Rates(requests, bids, notices, events, share)
 
     def points(self, now: float) -> dict[str, list[TrendPoint]]:
-        """Return the points of each span, oldest first."""
+        """Return the trend points by name of the span, oldest first."""
         return {
             name: [
                 _point(now, before, mark)

@@ -332,7 +332,7 @@ def _is_troubled(standing: SspStanding) -> bool:
 
 
 def _remedy(answers: Answers) -> str:
-    """Return the remedy of the most frequent failure."""
+    """Return the remedy for the most frequent cause of late or failed answers."""
     remedies = {
         LATE_REMEDY: answers.late,
         OVERLOAD_REMEDY: answers.overload,

@@ -325,7 +325,7 @@ def find_disks(settings: Settings) -> list[Disk]:
 async def fetch_missing(host: str, port: int) -> list[str] | None:
     """Ask a worker at this address what it lacks before it can bid (`GET /readyz`).
 
-    None if it does not answer in time.
+    Returns None if it does not answer in time.
     """
     try:
         async with asyncio.timeout(PORT_PATIENCE_S):

@@ -124,7 +124,7 @@ class Groups:
     def described(
         self, request: BidRequest, has: Carried, campaigns: Mapping[str, Campaign]
     ) -> list[Group]:
-        """Describe the groups, largest first, from the documents of the samples."""
+        """Describe the groups, largest first; `campaigns` has the documents of `samples`."""
         groups = []
         for label, group in self._found.items():
             ids = [self._ids[rank] for rank in group.ranks]

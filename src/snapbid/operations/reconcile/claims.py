@@ -71,7 +71,7 @@ _TELLS: Final = {
 
 
 class Form(NamedTuple):
-    """How to read a log: names of columns by field, and defaults for missing columns."""
+    """The form of a log: names of columns by field, and defaults for missing columns."""
 
     columns: Mapping[str, str]  # "": ignore the field's column
     kind: str = WIN

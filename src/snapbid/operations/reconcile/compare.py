@@ -271,7 +271,7 @@ class Comparison:
         return strange
 
     def _compare(self, database: Any, ignored: dict[str, str]) -> Iterator[Dispute]:
-        """Compare as if the ignored fields had no columns."""
+        """Yield the disputes, treating the ignored fields as if they had no columns."""
         for field in ignored:
             database.execute(f"UPDATE claims SET {field} = NULL")
         self._add_rates(database)

@@ -144,7 +144,7 @@ def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
 
 
 def cells(dispute: Dispute) -> tuple[object, ...]:
-    """Return a dispute's values for COLUMNS; texts that a spreadsheet would execute are quoted."""
+    """Return a dispute's values for COLUMNS, quoting texts that a spreadsheet would execute."""
     d = dispute
     return (
         d.cause, d.kind, _inert(d.auction), _inert(d.imp or ""),
@@ -247,7 +247,7 @@ def page(
 
 
 def _brief(dispute: Dispute) -> tuple[str, ...]:
-    """Return a dispute's values for _SHOWN."""
+    """Return a dispute's values for the columns in _SHOWN."""
     d = dispute
     line = "" if d.line is None else f"line {d.line}"
     theirs = line, _time(d.their_ms), _priced(d.their_price, d.their_currency)

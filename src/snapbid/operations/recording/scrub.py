@@ -208,7 +208,7 @@ def _objects(value: Any) -> list[Document]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text is short, printable, and no email address or `+` phone number."""
+    """Return whether a text is short and printable, without an `@` or a leading `+`."""
     return len(text) <= MAX_TEXT and not _PERSONAL.search(text)
 
 
