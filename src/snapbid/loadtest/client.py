@@ -34,7 +34,7 @@ class CallListener(Protocol):
 
 
 class Manner(Enum):
-    """How a request is sent: at once, in two halves with a pause, or only its first half."""
+    """A manner of sending a request: at once, in halves with a pause, or only the first half."""
 
     WHOLE = 0
     SLOW = 1

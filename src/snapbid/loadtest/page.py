@@ -80,7 +80,7 @@ def _measured(result: LoadResult) -> list[PhaseResult]:
 
 
 def _tiles(result: LoadResult) -> Iterator[str]:
-    """Yield the key figures of the trial at capacity, or else of the last measured phase."""
+    """Yield tiles with key figures of the trial at capacity, or else of the last measured phase."""
     phases = _measured(result)
     if not phases:
         return

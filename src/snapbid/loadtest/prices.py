@@ -58,7 +58,7 @@ def floors_by_duration(
 def is_paid(price: int, seconds: int | None, limit: DurationFloor) -> bool:
     """Return whether a price (in millionths) meets a floor, given the creative's duration.
 
-    True if the floor does not apply to this duration; a creative without a duration fails.
+    Returns True if the floor does not apply to this duration. A creative without a duration fails.
     """
     shortest, longest, floor, is_per_second = limit
     if longest is not None and longest < shortest:

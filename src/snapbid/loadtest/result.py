@@ -4,7 +4,7 @@ from msgspec import Struct, field
 
 
 class ClientFigures(Struct, frozen=True):
-    """How busy the client was in a phase, and how late it sent requests; times in ms."""
+    """The client's load in a phase, and its delays in sending requests; times in ms."""
 
     cpu_percent: float  # of a core
     waited_percent: float  # of the time: ready to run, but without a processor
@@ -109,7 +109,7 @@ class Reconciliation(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether the run passed and, if it failed, why."""
+    """The verdict on a run and, if it failed, the reason."""
 
     ok: bool
     reason: str  # why it failed, in one line; empty if it passed
