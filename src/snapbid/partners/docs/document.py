@@ -136,7 +136,7 @@ class OperationWriter:
         return {_HEADER_NAMES.get(name, name.title()): self._headers[name] for name in names}
 
     def _failures(self, section: str) -> Fragment:
-        """Return error responses by status: conditions from `api.toml`, the rest from the code."""
+        """Return a section's errors by status; only their conditions come from `api.toml`."""
         by_status: dict[int, list[tuple[str, str, Answer]]] = {}
         for name, when, answer in self._errors(section):
             by_status.setdefault(answer.start["status"], []).append((name, when, answer))
@@ -163,7 +163,7 @@ class OperationWriter:
 
 
 def _error_schema(bodies: list[dict[str, Any]]) -> Schema:
-    """Return a schema for error bodies that allows only the codes of these ones."""
+    """Return the schema of these error bodies, which admits only their codes."""
     if bodies[0].keys() == {"error"}:
         return ref("RateError")
     name, tag = ("EventError", "code") if "code" in bodies[0] else ("Error", "error")
