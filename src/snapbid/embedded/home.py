@@ -32,7 +32,7 @@ LONGEST_SOCKET = "postgres/.s.PGSQL.5432"
 LOCK_WAIT_S = 1.0  # another process may hold the lock for an instant, in `running_env`
 ELSEWHERE = ("sockets", "programs")  # files with the paths of directories outside the home
 ELSEWHERE_PREFIX = "snapbid-"
-# Without a lock: the data of a restored backup, and what a new file system has.
+# Allowed in a home without a lock: a restored backup, and the directory of a new file system.
 UNMARKED = frozenset({"redis", "postgres", "lost+found"})
 
 
@@ -224,7 +224,7 @@ def running_env(home: Path) -> dict[str, str] | None:
 
 
 def unusable(home: Path, error: OSError) -> str:
-    """Return the message for a home that cannot be read or written, with the remedy."""
+    """Return the error message for a home that cannot be read or written, with a remedy."""
     remedy = "free some space" if is_disk_full(error) else "set it to another directory"
     return f"SNAPBID_HOME {home} cannot be used: {error.strerror}: {remedy}"
 

@@ -71,8 +71,8 @@ class Postgres(Server):
         if orphan is not None:
             evict(orphan, self.data, signal.SIGINT, signal.SIGQUIT)
         # The pid in a stale file may belong to another process of this user by now, which
-        # PostgreSQL would take for its own. Backends that outlived their postmaster it finds by
-        # their shared memory.
+        # PostgreSQL would take for its own. It finds backends that outlived their postmaster by
+        # their shared memory, without the file.
         pid_file.unlink(missing_ok=True)
         rotate(self.log)
         binaries = self._reachable(_binaries(installed, self.data), account)

@@ -58,7 +58,7 @@ def choose(data: Path) -> RedisServer:
 def record(data: Path, server: RedisServer) -> None:
     """Record the release of the server that writes to a data directory."""
     path, text = data / RECORD, "{}.{}\n".format(*server.release)
-    if not path.exists() or path.read_text() != text:  # on a full disk Redis starts all the same
+    if not path.exists() or path.read_text() != text:  # else write nothing: the disk may be full
         write_private(path, text)
 
 

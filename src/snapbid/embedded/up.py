@@ -253,11 +253,11 @@ Ctrl-C stops everything.
 
 
 def _examples(address: str, ssp: str, token: str, snapbid: str) -> str:
-    """Return copy-and-paste commands, of a bid to an event, for the server at `address`.
+    """Return commands to copy, from a bid to a server event, for the server at `address`.
 
     `token`: a report token of `ssp`; `snapbid`: the command line of this instance's `snapbid`.
     """
-    # A new auction id each time, or repeating the examples would not raise the report's counts.
+    # A new auction id each time: otherwise the report would not count repeated examples.
     auction = f"connectivity-test-{int(time.time())}"
     request = {
         "id": auction,
@@ -299,7 +299,7 @@ A server event (document 3): a key, a test that stores nothing, and the event it
 
 
 def _own_command(home: Home) -> str:
-    """Return the shell command for this instance's `snapbid`, from the current directory."""
+    """Return the shell command that runs this instance's `snapbid` in the current directory."""
     installed = Path(sys.executable).with_name("snapbid")
     program = os.path.relpath(installed)
     if program.startswith(".."):
