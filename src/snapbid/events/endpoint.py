@@ -215,7 +215,7 @@ class EventEndpoints:
         steps = batch_steps(body, product, now_ms, lenient=lenient, test=test)
         try:
             return await self._slices.run(steps)
-        except Malformed as reason:  # to find where takes the time of the whole batch
+        except Malformed as reason:  # locating the error can take as long as reading the batch
             return await asyncio.to_thread(refuse_malformed, body, reason)
 
     async def _attribute(

@@ -111,7 +111,8 @@ def to_usd(value: float, rate: Fraction) -> float | None:
 def value_micros(event: dict[str, Any], enriched: dict[str, Any]) -> int | None:
     """Return what an event is worth as a conversion, in micro-USD (contract 12).
 
-    None if there is no exchange rate, or if the value exceeds MAX_VALUE_USD (surely a mistake).
+    Returns 0 for an event without a value, and None if there is no exchange rate, or if the value
+    exceeds MAX_VALUE_USD (surely a mistake).
     """
     kind, amounts = EVENTS[event["event"]], enriched["amounts"]
     leaf = kind.value or kind.cost

@@ -45,7 +45,7 @@ JSON_TYPES: Final[dict[Kind, str]] = dict.fromkeys(Kind, "string") | {
 
 
 class Level(StrEnum):
-    """Whether a field is required, suggested or optional (document 3, base properties)."""
+    """The requirement level of a field (document 3, base properties)."""
 
     REQUIRED = "R"
     SUGGESTED = "S"
@@ -79,7 +79,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def parent(self) -> str:
-        """The path of the object that contains the field: `context` or `context.privacy`."""
+        """The path of the object that contains the field, such as `context.privacy`."""
         return self.path.rpartition(".")[0]
 
     @property

@@ -90,7 +90,7 @@ def is_international_phone(value: Any) -> bool:
 def hash_of(text: str) -> str | None:
     """Return the SHA-256 that partners send for an email address or international phone number.
 
-    None for any other text.
+    Returns None for any other text.
     """
     plain = _address(text)
     if plain is None and is_international_phone(text):

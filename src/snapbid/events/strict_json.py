@@ -85,7 +85,7 @@ def elements(body: bytes, limit: int) -> list[Raw]:
 
 
 def _is_longer(body: bytes, limit: int) -> bool:
-    """Return whether an array has more than `limit` elements, without building them all."""
+    """Return whether an array has more than `limit` elements, without decoding them all."""
     try:
         return bool(getattr(msgspec.json.decode(body, type=_row(limit)), f"e{limit}"))
     except (msgspec.DecodeError, RecursionError):

@@ -1,6 +1,6 @@
 """Schedules the reading of batches: one at a time per product, in time slices, round-robin.
 
-So neither bids nor other products' batches wait for one partner's batch. After each slice the
+This way neither bids nor other products' batches wait for one partner's batch. After each slice the
 reader sleeps for a moment instead of just yielding: the server's threads, which receive requests,
 also need the interpreter, and a busy event loop would not release it.
 """
