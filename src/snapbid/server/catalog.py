@@ -74,7 +74,7 @@ class CatalogFollower:
         self._member_follower = MemberFollower(path.with_name(MEMBERS), members)
         self._build = build
         self._use = use
-        # From the start: Prometheus' `increase` does not see the count with which a series begins.
+        # Both exist from the start: Prometheus' `increase` misses the count a series begins with.
         self._swaps = {
             result: metrics.counter("snapbid_catalog_swaps_total", result=result)
             for result in ("taken_up", "refused")

@@ -161,7 +161,7 @@ AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any
 
 
 def install(application: AsgiApplication, kind_of: Callable[[str], int]) -> None:
-    """Make the server about to start in this process run its requests with a RequestRunner.
+    """Make the server that is about to start in this process use a RequestRunner for requests.
 
     `kind_of`: see RequestRunner.
     """

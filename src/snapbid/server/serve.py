@@ -85,8 +85,8 @@ def serve(settings: ServingSettings) -> int:
         return error.status
     logger.info("starting snapbid %(version)s", {"version": version()})
     _warn_of_base_url(settings)
-    os.environ.pop(VARIABLES["ops_token"], None)  # not for the workers
-    os.environ[VARIABLES["ledger_shards"]] = str(settings.shards)  # for them
+    os.environ.pop(VARIABLES["ops_token"], None)  # hidden from the workers
+    os.environ[VARIABLES["ledger_shards"]] = str(settings.shards)  # read by the workers
     writer = None
     if settings.auction_log is not None:
         writer = ChildProcess(
