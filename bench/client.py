@@ -115,7 +115,7 @@ class _Connection(asyncio.Protocol):
         self._plan = plan
         self._outcome = outcome
         self._each = each
-        self._since: float | None = None  # unless nothing is to be answered
+        self._since: float | None = None  # None while no answer is due
         self._buffer = b""
         self.last = (0, b"")
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -129,7 +129,7 @@ class _Connection(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        if self._since is None:  # such as a timeout of the server, which closes it then
+        if self._since is None:  # such as a 408 from the server, before it closes
             self._transport.close()
             return
         if self._buffer:

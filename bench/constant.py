@@ -37,7 +37,7 @@ class Constant:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
-        elif scope["method"] == "GET":  # the look whether it is ready
+        elif scope["method"] == "GET":  # the readiness check
             await send(START)
             await send(END)
         else:
@@ -78,7 +78,7 @@ def main() -> None:
         run(target, settings.port)
         return
     multiprocessing.set_start_method("spawn")
-    # The product's own function, so that the options cannot drift apart; another application.
+    # The product's own function, so that the options stay the same, with another application.
     server = serve._server(settings)
     if "plain" not in sys.argv:
         serve.schedule_as_batch()

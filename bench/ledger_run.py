@@ -38,10 +38,10 @@ from workload.serving import confirm_budgets
 
 CONCURRENCIES: Final = (1, 8, 64, 256)
 AUCTION: Final = "6f1c2d7e-%08x-4b8a-9f53-0d9a1c2b3e4f"
-TENTHS: Final = 10  # of them
+TENTHS: Final = 10  # the parts in which Redis is filled
 COUNTERS: Final = 100_000
 KINDS: Final = "BW"  # of each campaign; without spend, of which budgets would be told
-TOLD: Final = 5_000  # campaigns at once
+TOLD: Final = 5_000  # campaigns in one pipeline
 DRAINED: Final = {1: "", 8: ", over 8 shards"}  # shards
 SETTLED: Final = "cs"  # counted; spooled, where Redis has not answered in time
 MOST_A_TURN: Final = 20_000  # bids
@@ -113,7 +113,7 @@ async def _drain(
 
     try:
         for count, where in DRAINED.items():
-            await client.flushall()  # a ledger's number of shards is its own
+            await client.flushall()  # a ledger keeps its number of shards
             connection = await _new_warehouse(warehouse, f"drain_{count}")
             server = await connection.fetchval("select pg_backend_pid()")
             shards = [ShardCounters(client, number) for number in range(count)]

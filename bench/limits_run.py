@@ -44,7 +44,7 @@ from workload.serving import confirm_budgets
 CAMPAIGNS: Final = 10_000
 LANES: Final = 128  # which form batches of 64 on average: the first 32, all others, and so on
 TURN: Final = 1000  # bids of a snapshot before the turn of the next
-ALONE: Final = 200  # of them that come one after the other
+ALONE: Final = 200  # bids that are sent one at a time
 DAY_S: Final = 86_400
 KINDS: Final[dict[str, Document]] = {
     "plain": {},
@@ -121,7 +121,7 @@ class Batches:
         return 0
 
 
-_NOBODY: Any = None  # waits for it
+_NOBODY: Any = None  # the future of a request, which is not used here
 
 
 def _with(more: Document, document: Document) -> Document:

@@ -90,7 +90,7 @@ def subject(shape: str, count: int) -> Subject:
 
 
 def _make(path: Path, shape: str, count: int) -> None:
-    gc.disable()  # what a large import makes is no garbage
+    gc.disable()  # a large import leaves no garbage
     with tempfile.TemporaryFile(dir=path.parent) as payloads:
         builder = Builder(payloads)
         for number, document in enumerate(campaigns.documents(count, shape=shape), 1):

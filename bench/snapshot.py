@@ -44,7 +44,7 @@ def snapshot(
     index = builder.build()
     ssps = {name: (of, number) for number, (name, of) in enumerate(pools.REGISTRY.items(), 1)}
     catalog = Catalog(b"".join(encode(Head(ssps, rates.load()), index)))
-    gc.freeze()  # as a worker does; campaigns would be looked through at each collection
+    gc.freeze()  # as a worker does; otherwise each collection traverses the campaigns
     return CatalogSnapshot(catalog, lookups(catalog))
 
 
@@ -77,7 +77,7 @@ def answer(writer: ResponseWriter, body: bytes, snapshot: CatalogSnapshot) -> by
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    gc.disable()  # what a large import makes is no garbage
+    gc.disable()  # a large import leaves no garbage
     try:
         yield
     finally:

@@ -51,7 +51,7 @@ def main() -> None:
     checkouts = dict(each.partition("=")[::2] for each in chosen.checkout)
     if unknown := ({*chosen.bidder} | checkouts.keys()) - bidders.keys():
         parser.error(f"no such bidder: {', '.join(unknown)} (there are {', '.join(bidders)})")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and its servers end
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that its servers are stopped
     if chosen.keep and (load_before := os.getloadavg()[0]) > MOST_LOAD:
         parser.error(
             f"--keep: the load is {load_before:.1f}, so other programs use the cores and would be"

@@ -23,7 +23,7 @@ from workload.serving import LOOPBACK, free_ports
 VERSION: Final = "2.5.2"
 MAIN: Final = "com.amazonaws.services.dynamodbv2.local.main.ServerRunner"
 REGION: Final = "us-east-1"
-AT_ONCE: Final = 25  # items that one call writes at most
+AT_ONCE: Final = 25  # the most items that one call may write
 # It checks no signature, but keeps the tables of each access key and region apart.
 CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
 SIGNED: Final = (

@@ -54,7 +54,7 @@ def check_campaigns(file: str, as_json: bool, strict: bool, folder: Path | None)
             _print(check.creatives(cast("BinaryIO", opened), page), check, as_json=as_json)
     except OSError as error:
         if error.errno == errno.EPIPE or (folder is None and is_disk_full(error)):
-            raise  # of the output
+            raise  # an error of the output
         name = error.filename or file
         raise console.Refused(f"{name} cannot be read or written: {error.strerror}") from error
     if folder is not None:
