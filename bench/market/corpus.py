@@ -1,4 +1,4 @@
-"""The corpus: campaigns in a form that is no bidder's own, and an exchange's bid requests.
+"""The corpus: campaigns in a form that favours no bidder, and an exchange's bid requests.
 
     python -m bench.market.corpus DIRECTORY     writes campaigns.jsonl and requests.jsonl
 

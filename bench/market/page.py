@@ -72,7 +72,7 @@ def render(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def _disturbed(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    """Name the bidders whose figures something else limited, if any."""
+    """Name the bidders that were too idle to be the limit of their figures, if any."""
     busy = {
         name: min(
             (

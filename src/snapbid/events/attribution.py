@@ -112,7 +112,7 @@ async def count(
 ) -> list[EventRow]:
     """Count new events in order, and store the last click of each person.
 
-    Returns the rows, each with the campaign it counts for.
+    Returns the rows, each with the campaign that it counts for, if any.
     """
     ids = _ids(key, new)
     attribution = await _begin(connection, ids)

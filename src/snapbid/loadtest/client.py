@@ -146,8 +146,8 @@ class ClientConnection(asyncio.Protocol):
 def _parse(data: bytes, ended: bool = False) -> tuple[int, bytes, bool] | None:
     """Return status, body and whether the connection closes; None while the answer is incomplete.
 
-    `ended`: whether the server has sent all that it will. Interim answers (1xx) are skipped. Raises
-    ValueError for anything but HTTP/1.x.
+    `ended`: whether the server has ended its side of the connection. Interim answers (1xx) are
+    skipped. Raises ValueError for anything but HTTP/1.x.
     """
     head = data.find(HEAD_END)
     if head < 0:

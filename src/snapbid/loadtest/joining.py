@@ -51,7 +51,7 @@ class StopPhase(Struct, tag=True):
 
 
 class Settle(Struct, tag=True):
-    """The last order of a run: to await open notices and batches; answered by RunCounts."""
+    """The last order of a run, to await open notices and batches; answered by RunCounts."""
 
 
 Order: TypeAlias = RunPhase | StopPhase | Settle

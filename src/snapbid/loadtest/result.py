@@ -16,7 +16,7 @@ class ClientFigures(Struct, frozen=True):
 
 
 class BrokenRuleCount(Struct, frozen=True):
-    """A rule broken by answers, how often, and the first case."""
+    """A rule that answers broke, with the number of cases and the first of them."""
 
     rule: str
     count: int

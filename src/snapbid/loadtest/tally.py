@@ -1,9 +1,8 @@
 """Counts how the requests of a phase ended.
 
 Every request that was due counts under exactly one kind. The histogram has all of them except those
-on which the client hung up. An answered request counts with the time since it was scheduled, a
-dropped or lost one with the time until it was given up on, so missing answers never improve a
-percentile.
+on which the client hung up: answered requests with the time from schedule to answer, dropped and
+lost ones with the time until they were given up on, so missing answers never improve a percentile.
 """
 
 from collections import Counter

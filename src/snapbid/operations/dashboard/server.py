@@ -114,10 +114,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class OpsServer(ThreadingHTTPServer):
-    """Serves a watch's snapshot to clients that have the token.
+    """Serves the figures of a Watch to clients that have the token.
 
-    Without a token, only this machine is served. Raises OSError if the port cannot be bound, and
-    ValueError if there is no token although the address is not a loopback address.
+    If there is no token, only this machine is served. Raises OSError if the port cannot be bound,
+    and ValueError if there is no token although the address is not a loopback address.
     """
 
     daemon_threads = True

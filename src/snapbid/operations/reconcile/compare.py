@@ -64,7 +64,7 @@ Convert: TypeAlias = Callable[[str, date], Fraction | None]
 
 
 class ReportedDay(NamedTuple):
-    """The report's figures for one kind of notice on one day; `cost_nanos`: None for billing."""
+    """The report's figures for a kind of notice on a day; no `cost_nanos` for billing notices."""
 
     number: int
     cost_nanos: int | None
