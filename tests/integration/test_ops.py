@@ -161,7 +161,10 @@ def buy_without_a_budget(served: Stack, environ: dict[str, str]) -> None:
         "insert into conversion_daily (day, campaign, creative, descriptor, event, conversions,"
         " value_micros, first_deposits) values"
         " (utc_today(), 'free', 'k', 'acme', 'register', 2, 0, 0),"
-        " (utc_today(), 'free', 'k', 'acme', 'deposit', 3, 1500000, 1)",
+        " (utc_today(), 'free', 'k', 'acme', 'deposit', 3, 1500000, 1);"
+        "insert into conversion_daily (day, campaign, creative, descriptor, event, conversions,"
+        " value_micros, first_deposits) select utc_today(), format('other%s', number), 'k', 'acme',"
+        " 'deposit', 1, 2000000, 1 from generate_series(10, 40) number",
     )
     succeed(environ, "campaign", "pause", "free")  # a change of the catalog: read again at once
     eventually(
@@ -178,7 +181,9 @@ def buy_without_a_budget(served: Stack, environ: dict[str, str]) -> None:
             "spent_today": 0.003,
         }
     ]
-    assert data(served)["converted"] == [
+    converted = data(served)["converted"]
+    assert (len(converted), converted[1]["campaign"]) == (20, "other10")
+    assert converted[0] == (
         {
             "campaign": "free",
             "conversions": 5,
@@ -187,9 +192,9 @@ def buy_without_a_budget(served: Stack, environ: dict[str, str]) -> None:
             "net_deposits": 1.5,
             "gross_revenue": 0.0,
         }
-    ]
+    )
     shown = invoke(environ, "status").stdout
-    assert "from clicks: 2 registrations, 1 first deposits, 1.50 USD net deposits" in shown
+    assert "from clicks: 2 registrations, 32 first deposits, 63.50 USD net deposits" in shown
 
 
 def test_ownership_of_the_ledger(served: Stack, redis_url: str) -> None:

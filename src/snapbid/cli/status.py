@@ -158,13 +158,10 @@ def _today(data: dict[str, Any]) -> str:
 
 
 def _converted(data: dict[str, Any]) -> str:
-    """Describe the conversions from clicks on the listed campaigns; empty if there are none."""
-    if not data["converted"]:
+    """Describe the conversions from clicks; empty if there are none."""
+    sums = data["converted_today"]
+    if not sums or not sums["conversions"]:
         return ""
-    sums = {
-        name: sum(row[name] for row in data["converted"])
-        for name in ("registrations", "first_deposits", "net_deposits")
-    }
     return (
         f"; from clicks: {sums['registrations']:,} registrations, "
         f"{sums['first_deposits']:,} first deposits, {sums['net_deposits']:,.2f} USD net deposits"

@@ -33,26 +33,39 @@ order by d.micros desc, d.bids desc, c.id limit $2
 
 
 _CONVERTED: Final = """
-select campaign, sum(conversions)::bigint as conversions,
+select coalesce(sum(conversions), 0)::bigint as conversions,
     coalesce(sum(conversions) filter (where event = 'register'), 0)::bigint as registrations,
-    sum(first_deposits)::bigint as first_deposits,
+    coalesce(sum(first_deposits), 0)::bigint as first_deposits,
     coalesce(sum(value_micros) filter (where event in ('deposit', 'withdraw')), 0)::float8 / 1e6
         as net_deposits,
-    coalesce(sum(value_micros) filter (where event = 'bet'), 0)::float8 / 1e6 as gross_revenue
-from conversion_daily where day = $1 group by campaign
-order by registrations desc, conversions desc, campaign limit $2
+    coalesce(sum(value_micros) filter (where event = 'bet'), 0)::float8 / 1e6 as gross_revenue,
+    campaign
+from conversion_daily where day = $1 group by rollup (campaign)
+order by campaign is not null, registrations desc, conversions desc, campaign limit $2
 """
 
 
-class CampaignConversions(msgspec.Struct, frozen=True):
-    """One day's conversions from a campaign's clicks; money in USD."""
+class Conversions(msgspec.Struct, frozen=True):
+    """One day's conversions from clicks; money in USD."""
 
-    campaign: str
     conversions: int
     registrations: int
     first_deposits: int
     net_deposits: float
     gross_revenue: float
+
+
+class CampaignConversions(Conversions, frozen=True):
+    """One day's conversions from a campaign's clicks; money in USD."""
+
+    campaign: str
+
+
+class ConversionDay(NamedTuple):
+    """One day's conversions: of all campaigns, and of those with the most registrations."""
+
+    total: Conversions
+    most: list[CampaignConversions]
 
 
 class CampaignDay(msgspec.Struct, frozen=True):
@@ -85,11 +98,10 @@ async def fetch_unlimited(
     return [CampaignDay(*row) for row in await connection.fetch(_UNLIMITED, today, most)]
 
 
-async def fetch_converted(
-    connection: asyncpg.Connection, today: date, most: int
-) -> list[CampaignConversions]:
-    """Fetch a day's conversions of up to `most` campaigns, most registrations first."""
-    return [CampaignConversions(*row) for row in await connection.fetch(_CONVERTED, today, most)]
+async def fetch_converted(connection: asyncpg.Connection, today: date, most: int) -> ConversionDay:
+    """Fetch a day's conversions, and those of up to `most` campaigns, most registrations first."""
+    total, *rows = await connection.fetch(_CONVERTED, today, most + 1)
+    return ConversionDay(Conversions(*total[:-1]), [CampaignConversions(*row) for row in rows])
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:

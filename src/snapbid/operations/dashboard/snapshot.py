@@ -74,7 +74,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     budgeted: int | None = None
     suspensions: Sequence[CreativeSuspension] | None = None
     unlimited: Sequence[watching.CampaignDay] | None = None
-    converted: Sequence[watching.CampaignConversions] | None = None
+    converted: watching.ConversionDay | None = None
 
     # Both stores.
     risks: Mapping[StoreName, Sequence[Risk]] = {}  # of the stores checked so far

@@ -26,7 +26,7 @@ from snapbid.operations.dashboard.trends import SPANS, Rates, TrendPoint
 from snapbid.operations.dashboard.verdict import ServingVerdict
 from snapbid.operations.dashboard.watch import Watch
 from snapbid.operations.spending import Spending
-from snapbid.warehouse.watching import CampaignConversions, CampaignDay
+from snapbid.warehouse.watching import CampaignConversions, CampaignDay, Conversions
 
 EXPLAIN: Final = "snapbid explain SSP FILE names the first rule that refuses each campaign"
 CAPACITY: Final = (
@@ -196,6 +196,7 @@ class Page(Struct):
     budgeted: int | None
     unlimited: Sequence[CampaignDay] | None
     converted: Sequence[CampaignConversions] | None
+    converted_today: Conversions | None
     bids_today: int | None
     wins_today: int | None
     imps_today: int | None
@@ -248,7 +249,8 @@ def page(watch: Watch) -> Page:
         budgets=None if money is None else [_budget(of) for of in money[:MOST]],
         budgeted=snapshot.budgeted,
         unlimited=snapshot.unlimited,
-        converted=snapshot.converted,
+        converted=snapshot.converted and snapshot.converted.most,
+        converted_today=snapshot.converted and snapshot.converted.total,
         bids_today=today and today.bids,
         wins_today=today and today.wins,
         imps_today=today and today.imps,

@@ -354,7 +354,8 @@ function campaigns(id, head, data, cells, empty) {
 }
 
 function converted(data) {
-  const rows = (data.converted || []).map((one) => [
+  const all = data.converted && data.converted.length ? [...data.converted, { campaign: "all campaigns", ...data.converted_today }] : [];
+  const rows = all.map((one) => [
     one.campaign, number(one.conversions), number(one.registrations), number(one.first_deposits),
     usd(one.net_deposits), usd(one.gross_revenue),
   ]);
