@@ -139,6 +139,18 @@ async def test_later_events_of_a_person_count_for_the_last_click(bench: Clicks) 
     assert (await bench.counted())["b", "phone_verified"] == 1
 
 
+@pytest.mark.parametrize(
+    "id", ["null", "undefined", "None", "0", " ", "{{click_id}}", "${CLICK_ID}", "%%CLICKID%%", "-"]
+)
+async def test_a_placeholder_for_a_click_id_counts_as_absent(bench: Clicks, id: str) -> None:
+    await bench.drain_all(event("register", "u", click=await bench.click("a")))
+    await bench.drain_all(event("login", "u", click=id), event("login", "stranger", click=id))
+    assert await bench.counted() == {("a", "register"): 1, ("a", "login"): 1}
+    assert await bench.rows("select click_id, flags from events where event = 'login'") == [
+        (id, []), (id, []),
+    ]  # fmt: skip
+
+
 async def test_a_person_of_another_product_is_another_person(bench: Clicks) -> None:
     await bench.drain_all(event("register", "u", click=await bench.click("a")))
     await bench.drain_all(event("login", "u"), product=SHOP)
@@ -224,7 +236,7 @@ async def test_the_window_of_a_campaign(bench: Clicks) -> None:
 
 async def test_a_forged_foreign_or_altered_id_counts_nothing(bench: Clicks) -> None:
     good, random = await bench.click("a"), Random(12)
-    texts = {"gclid-EAIaIQobChMI", "x" * 60, good[:-1], f"{good}=", good.swapcase()}
+    texts = {"gclid-EAIaIQobChMI", "xy" * 30, good[:-1], f"{good}=", good.swapcase()}
     while len(texts) < 600:
         at = random.randrange(60)
         texts.add(good[:at] + random.choice("abcXYZ019-_") + good[at + 1 :])
@@ -488,7 +500,7 @@ async def test_any_batches_count_the_same(bench: Clicks, seed: int) -> None:
         at = AT + number * 40_000  # a third of a day in all
         user = random.choice([None, "u1", "u2", "u3", NOBODYS[0]])
         device = random.choice(["x1", "x2", NOBODYS[1]] if user is None else [None, "x1", "x2"])
-        text = random.choice([None, None, None, None, "foreign", *random.sample(list(issued), 2)])
+        text = random.choice([None, None, None, *NOBODYS, "foreign", *random.sample(list(issued), 2)])
         occurred = AT + number - random.choice([0, 0, 1_800_000, CLOCKS_MS, 10 * CLOCKS_MS])
         name, amount = random.choice(["app_open", "deposit"]) if user else "app_open", 7
         more = {"transaction_id": f"t{number}"} | money(amount) if name == "deposit" else {}

@@ -80,6 +80,8 @@ def attribute(events: Iterable[Happened], issued: Mapping[str, Issued]) -> Attri
     owner: dict[tuple[str, str], str] = {}  # of a device: the user seen there last
     for event in events:
         own, flag = None, ""
+        if event.click_id in NOBODYS:
+            event = event._replace(click_id=None)
         if event.click_id is not None:
             own = issued.get(event.click_id)
             if own is None:

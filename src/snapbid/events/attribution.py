@@ -4,7 +4,7 @@ An event with one of our click ids counts for that click if it is accepted withi
 number of days after the click. Otherwise it is flagged: `click_expired` if it is accepted later,
 `click_later` if it happened before the click, and `click_invalid` if the id is not one of ours or
 its campaign advertises a different product. So a partner's events never count for another's
-campaign. An event without a click id counts for its person's last click before it. The person is
+campaign. An event without a click id, or with a placeholder such as `null`, counts for its person's last click before it. The person is
 the `client_user_id`, or the `anonymous_id` until an event has both: from then on the anonymous id,
 and its click, belong to the user. A placeholder id identifies no person: without another id, an
 event counts only for a click that it names.
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from snapbid.campaigns.click_id import Click, read
-from snapbid.campaigns.persons import PersonKey
+from snapbid.campaigns.persons import PersonKey, is_placeholder
 from snapbid.events.outcomes import AcceptedEvent
 from snapbid.events.rulebook import AHEAD_MS
 from snapbid.warehouse import audiences, conversions, events, persons
@@ -60,7 +60,7 @@ class Clicks(NamedTuple):
 
     def of(self, row: EventRow) -> ClickLink | None:
         """Return the click named by a row's click id; None if the row has none, or is flagged."""
-        return None if row.click_id is None or row.flags else self.links[row.click_id]
+        return None if row.flags or (named := _named(row)) is None else self.links[named]
 
 
 class Issued(NamedTuple):
@@ -74,7 +74,7 @@ async def read_clicks(
     connection: asyncpg.Connection, rows: Sequence[EventRow]
 ) -> tuple[list[EventRow], Clicks]:
     """Flag rows whose click ids do not count; return all rows, and the clicks of the valid ids."""
-    texts = {row.click_id for row in rows if row.click_id is not None}
+    texts = {named for row in rows if (named := _named(row)) is not None}
     if not texts:
         return list(rows), Clicks({}, {})
     keys = await conversions.fetch_keys(connection)
@@ -96,10 +96,15 @@ async def _links(connection: asyncpg.Connection, clicks: Mapping[str, Click]) ->
     return links
 
 
+def _named(row: EventRow) -> str | None:
+    """Return a row's click id; None if it has none, or only a placeholder."""
+    return None if row.click_id is None or is_placeholder(row.click_id) else row.click_id
+
+
 def _flag(row: EventRow, links: Mapping[str, Issued]) -> str:
-    if row.click_id is None:
+    if (named := _named(row)) is None:
         return ""
-    issued = links.get(row.click_id)
+    issued = links.get(named)
     if issued is None or issued.product not in (None, row.product):
         return INVALID
     if row.received_at > issued.link.expires_at:
@@ -216,7 +221,7 @@ class Attribution:
             if is_later:
                 self.last[person] = latest
             return self._add(row, own, person)
-        if row.click_id is not None or before is None:
+        if _named(row) is not None or before is None:
             return None
         is_later = before.clicked_at > min(row.received_at, row.occurred_at + CLOCKS)
         return None if is_later else self._add(row, before, person)
