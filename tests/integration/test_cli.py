@@ -250,9 +250,13 @@ def test_click_ids(cli: Cli, database: str) -> None:
             "auction": auction,
             "person": auction is not None,
         }
-    for _ in range(2):
-        assert json.loads(done(cli("click", "show", ids[0])))
-        done(cli("click", "rotate"))
+    done(cli("click", "rotate"))
+    (said,) = refused(cli("click", "rotate"))
+    end = datetime.now(UTC) + timedelta(days=30)
+    assert said.startswith("clicks signed with the previous key may count until ")
+    assert f"{end:%F}" in said or f"{end - timedelta(minutes=5):%F}" in said
+    assert json.loads(done(cli("click", "show", ids[0])))
+    done(cli("click", "rotate", "--yes"))
     for text in (ids[0], "EAIaIQobChMI"):
         (said,) = refused(cli("click", "show", text))
         assert said.startswith("this is not a click id of this warehouse")

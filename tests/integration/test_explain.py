@@ -134,7 +134,7 @@ def test_one_campaign(cli: Cli) -> None:
     assert document["campaign"]["id"] == "usa"
     rows = document["campaign"]["impressions"]["1"]
     assert [(row["rule"], row["asks"], row["carries"], row["holds"]) for row in rows] == [
-        ("status", "active", "active", True),
+        ("status", "active", "needs an active campaign", True),
         ("country include", "USA, CAN", "DEU", False),
         ("floor", "bids 9.00 USD", "floor 1.20 USD", True),
         ("seats", "has no seat", "wseat s2", False),

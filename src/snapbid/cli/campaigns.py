@@ -150,7 +150,8 @@ def campaign_resume(campaign_id: str) -> None:
 def campaign_delete(campaign_id: str) -> None:
     """Delete a campaign; its counts and spend stay in the warehouse.
 
-    A campaign imported later with the same id continues its spend and frequency caps.
+    A campaign imported later with the same id continues its spend and frequency caps, but `even`
+    pacing begins anew. To stop one for a while, use `campaign pause`.
     """
     from snapbid.warehouse import campaigns
 

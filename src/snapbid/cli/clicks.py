@@ -56,17 +56,24 @@ def click_show(click_id: str) -> None:
 
 
 @clicks.command("rotate", examples=["snapbid click rotate"])
-def click_rotate() -> None:
+@click.option("--yes", is_flag=True, help="Rotate even if clicks would stop counting.")
+def click_rotate(yes: bool) -> None:
     """Sign click ids with a new key from now on.
 
-    The current key stays valid until the next rotation, so wait for at least the longest window in
-    which clicks count before you rotate again. The keys are in the warehouse: back it up
-    afterwards.
+    The current key stays valid until the next rotation. While clicks signed with the one before it
+    may still count, a rotation needs --yes, since it ends them. The keys are in the warehouse: back
+    it up afterwards.
     """
     from snapbid.warehouse import conversions
 
     async def work(connection: "asyncpg.Connection") -> None:
         async with connection.transaction():
+            end = await conversions.fetch_previous_end(connection)
+            if end is not None and end > datetime.now(UTC) and not yes:
+                raise console.Refused(
+                    f"clicks signed with the previous key may count until {end:%F}, and would stop"
+                    " counting now: rotate after that day, or pass --yes (if a key has leaked)"
+                )
             await conversions.rotate_keys(connection)
 
     console.in_warehouse(work)

@@ -125,6 +125,15 @@ on conflict (day, campaign, creative, descriptor, event) where counted do update
     unvalued = t.unvalued + excluded.unvalued
 """
 
+_PREVIOUS_END: Final = """
+select max(since) + make_interval(days => greatest($1, (
+    select max(attribution_days) from (
+        select attribution_days from campaign union all select attribution_days from campaign_gone
+    ) windows
+)))
+from click_key having count(*) > 1
+"""
+
 
 async def fetch_keys(connection: asyncpg.Connection) -> dict[int, ClickKey]:
     """Fetch the valid keys of click ids by number, the newest last."""
@@ -139,6 +148,16 @@ async def fetch_signing_key(connection: asyncpg.Connection) -> tuple[int, bytes]
         "select number, secret from click_key order by number desc limit 1"
     )
     return None if row is None else (row["number"], bytes(row["secret"]))
+
+
+async def fetch_previous_end(connection: asyncpg.Connection) -> datetime | None:
+    """Fetch the time at which the last click signed with the previous key stops counting.
+
+    None if there is only one key. The longest window of all campaigns decides, deleted ones
+    included.
+    """
+    end: datetime | None = await connection.fetchval(_PREVIOUS_END, WINDOW_DAYS)
+    return end
 
 
 async def rotate_keys(connection: asyncpg.Connection) -> None:

@@ -202,7 +202,7 @@ def _without_side(campaign: Campaign, dimension: str, side: str) -> Campaign:
 
 def _own_rows(campaign: Campaign, has: Carried, now_ms: int) -> Iterator[RuleCheck]:
     """Yield rows for the campaign's status, flight, targeting, product and radius."""
-    yield RuleCheck("status", "active", campaign.status, True)
+    yield RuleCheck("status", campaign.status, "needs an active campaign", True)
     if campaign.starts_at_ms is not None or campaign.ends_at_ms is not None:
         span = words.span(campaign.starts_at_ms, campaign.ends_at_ms)
         yield RuleCheck("flight", span, words.time(now_ms), True)
