@@ -500,7 +500,9 @@ async def test_any_batches_count_the_same(bench: Clicks, seed: int) -> None:
         at = AT + number * 40_000  # a third of a day in all
         user = random.choice([None, "u1", "u2", "u3", NOBODYS[0]])
         device = random.choice(["x1", "x2", NOBODYS[1]] if user is None else [None, "x1", "x2"])
-        text = random.choice([None, None, None, *NOBODYS, "foreign", *random.sample(list(issued), 2)])
+        text = random.choice(
+            [None, None, None, *NOBODYS, "foreign", *random.sample(list(issued), 2)]
+        )
         occurred = AT + number - random.choice([0, 0, 1_800_000, CLOCKS_MS, 10 * CLOCKS_MS])
         name, amount = random.choice(["app_open", "deposit"]) if user else "app_open", 7
         more = {"transaction_id": f"t{number}"} | money(amount) if name == "deposit" else {}

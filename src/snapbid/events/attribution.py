@@ -4,10 +4,10 @@ An event with one of our click ids counts for that click if it is accepted withi
 number of days after the click. Otherwise it is flagged: `click_expired` if it is accepted later,
 `click_later` if it happened before the click, and `click_invalid` if the id is not one of ours or
 its campaign advertises a different product. So a partner's events never count for another's
-campaign. An event without a click id, or with a placeholder such as `null`, counts for its person's last click before it. The person is
-the `client_user_id`, or the `anonymous_id` until an event has both: from then on the anonymous id,
-and its click, belong to the user. A placeholder id identifies no person: without another id, an
-event counts only for a click that it names.
+campaign. An event without a click id, or with a placeholder such as `null`, counts for its person's
+last click before it. The person is the `client_user_id`, or the `anonymous_id` until an event has
+both: from then on the anonymous id, and its click, belong to the user. A placeholder identifies no
+person: without another id, an event counts only for a click that it names.
 
 The drain counts new events in the transaction that stores them, with their products locked. So each
 event counts once, and a drain that stores a person's next event sees the last click, even if
