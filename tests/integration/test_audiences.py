@@ -146,6 +146,29 @@ def test_self_exclusion_after_a_click_holds_at_every_ssp(system: System) -> None
     assert system.click("casino", device={}, **elsewhere) is not None
 
 
+def test_another_canonical_id_ends_no_exclusion(system: System) -> None:
+    """A user is known by the SSP's id, and is still known when the SSP joins a family."""
+    environ, user = system.stack.environ, f"joined-{uuid.uuid4()}"
+    succeed(environ, "ssp", "add", "nova-eu")
+    asked: dict[str, Any] = {"ssp": "nova-eu", "user": {"id": uuid.uuid4().hex}}
+    eventually(lambda: system.click("casino", **asked) is not None, "the SSP is known")
+    system.send(
+        "account_blocked", user, system.click("casino", **asked), block_reason="self_exclusion"
+    )
+    eventually(lambda: system.click("casino", **asked) is None, "the bids end")
+    succeed(environ, "ssp", "add", "nova-eu", "--canonical", "nova")
+    succeed(environ, "audience", "import", "own", "-", input="user nova listed\n")
+    listed: dict[str, Any] = {"ssp": "nova-eu", "user": {"id": "listed"}}
+    eventually(lambda: system.click("others", **listed) is None, "the server knows the family")
+    assert system.click("casino", **listed) is not None
+    assert system.click("casino", **asked) is None
+    request = system.request("casino", user=asked["user"]).decode()
+    explained = succeed(environ, "explain", "nova-eu", "-", "--campaign", "casino", input=request)
+    assert "REFUSES  product" in explained
+    system.send("account_unblocked", user, unblock_reason="cooldown_ended")
+    eventually(lambda: system.click("casino", **asked) is not None, "it bids again")
+
+
 def test_refused_marketing_consent_is_honoured(system: System) -> None:
     device = str(uuid.uuid4())
     channels: dict[str, Any] = dict.fromkeys(

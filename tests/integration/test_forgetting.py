@@ -279,6 +279,18 @@ async def test_a_user_of_an_ssp_is_forgotten_there(bench: Bench) -> None:
     assert "user acme 1001" not in (await forget(bench, "1001", products=["shop"])).caps
 
 
+async def test_a_user_is_forgotten_under_former_canonical_ids(bench: Bench) -> None:
+    key = PersonKey((await persons.fetch_suppression(bench.connection)).key)
+    await registry.add(bench.connection, "acme-eu", "acme-eu")
+    await audiences.add_list(bench.connection, "own", [key.member("user", "1001", "acme-eu")])
+    await registry.add(bench.connection, "acme-eu", "acme")
+    assert await registry.fetch_former_ids(bench.connection) == {"acme-eu": ("acme-eu",)}
+    done = await forget(bench, "1001")
+    assert done.places == ["ssp acme"]
+    assert {"user acme 1001", "user acme-eu 1001"} <= set(done.caps)
+    assert await bench.rows("select member from audience_member where until > now()") == []
+
+
 def test_names_of_users_in_caps() -> None:
     everywhere = ["buyeruid {A-b}", "ifa ab", "eid {a-b}"]
     assert cap_names("{A-b}") == everywhere

@@ -106,6 +106,7 @@ cdef class Reader:
     cdef bytes first_flags
     cdef bint in_usd
     cdef MemberBook book
+    cdef dict former_ids
     cdef Py_ssize_t offsets[N_FIELDS]
     cdef PyTypeObject *types[N_STRUCTS]
 

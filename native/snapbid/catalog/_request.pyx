@@ -46,7 +46,8 @@ cdef class Reader:
 
     def __init__(self, tuple structs, object countries, object systems, object agents,
                  object opt_outs, dict languages not None, dict categories not None,
-                 bytes first_flags not None, bint in_usd=True, MemberBook book=None):
+                 bytes first_flags not None, bint in_usd=True, MemberBook book=None,
+                 dict former_ids not None={}):
         classes = {struct.__name__.upper(): struct for struct in structs}
         names = [number.name for number in _Struct if number != N_STRUCTS]
         if not set(names) <= set(classes):
@@ -61,6 +62,7 @@ cdef class Reader:
         self.first_flags = first_flags
         self.in_usd = in_usd
         self.book = book
+        self.former_ids = former_ids
         for number in _Struct:
             if number != N_STRUCTS:
                 self.types[<int>number] = <PyTypeObject *>classes[number.name]
@@ -970,7 +972,11 @@ cdef class RequestReading:
         if device is not None:
             self.look_up(b"ifa", None, reader.get(device, DEVICE_IFA), audiences, products)
         if user is not None:
-            self.look_up(b"user", self.canonical, reader.get(user, USER_ID), audiences, products)
+            given = reader.get(user, USER_ID)
+            self.look_up(b"user", self.canonical, given, audiences, products)
+            if reader.former_ids:
+                for former in <tuple>reader.former_ids.get(self.ssp, ()):
+                    self.look_up(b"user", former, given, audiences, products)
             self.look_up(b"buyeruid", None, reader.get(user, USER_BUYERUID), audiences, products)
             self.look_up_eids(reader.get(user, USER_EIDS), audiences, products)
             ext = reader.child(user, USER_EXT, USEREXT)

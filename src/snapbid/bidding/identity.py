@@ -7,7 +7,7 @@ collide. A `user.id` belongs to the SSP, so its name includes the SSP's family. 
 placeholders count as absent: a placeholder would merge all users of a sender into one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from snapbid.bidding.bounds import MAX_ENTRIES, MAX_TEXT
 from snapbid.bidding.request import Device, Eid, Text, User
@@ -32,14 +32,18 @@ def recognise(device: Device, user: User, family: str) -> str | None:
     return None
 
 
-def member_ids(device: Device, user: User, canonical: str) -> Iterator[tuple[str, str, str]]:
+def member_ids(
+    device: Device, user: User, canonicals: Iterable[str]
+) -> Iterator[tuple[str, str, str]]:
     """Yield the ids under which audiences can list a request's user, as (kind, id, scope).
 
-    Overlong ids are left out. The matcher reads the same ids (`catalog._request`, `read_persons`).
+    `canonicals`: the SSP's canonical id and its former ones, under which a user may still be known
+    as one to whom a product must not advertise. Overlong ids are left out. The matcher reads the
+    same ids (`catalog._request`, `read_persons`).
     """
     given: list[tuple[str, Text, Text]] = [
         ("ifa", device.ifa, ""),
-        ("user", user.id, canonical),
+        *(("user", user.id, canonical) for canonical in canonicals),
         ("buyeruid", user.buyeruid, ""),
     ]
     for eids in (user.eids, user.ext.eids if user.ext is not None else None):

@@ -132,10 +132,18 @@ class Lookups:
         suppression: Suppression | None = None,
         max_quantity: int = MAX_QUANTITY,
         members: MemberBook | None = None,
+        former_ids: dict[str, tuple[str, ...]] | None = None,
         click_key: ClickKey | None = None,
     ) -> None:
-        in_usd = currency == USD
-        self.reader = Reader(STRUCTS, *MEMOS, *TABLES, in_usd=in_usd, book=members)
+        self.former_ids = former_ids or {}
+        self.reader = Reader(
+            STRUCTS,
+            *MEMOS,
+            *TABLES,
+            in_usd=currency == USD,
+            book=members,
+            former_ids=self.former_ids,
+        )
         self._members = members
         self.currency = currency
         self.max_quantity = max_quantity
@@ -180,6 +188,7 @@ class Lookups:
             suppression=self._suppression,
             max_quantity=self.max_quantity,
             members=self._members,
+            former_ids=self.former_ids,
             click_key=self._click_key,
         )
         return self._others[currency]

@@ -10,7 +10,8 @@ class Reader:
     `opt_outs` map codes to countries, spellings to operating systems, user agents to (system,
     browser), and US Privacy strings to whether they opt out. `languages` maps language codes to
     current ones. `categories` and `first_flags` come from `reference.taxonomies`. `in_usd`: bids
-    are in USD. `book`: the members of audiences. Raises ValueError or TypeError if a struct or a
+    are in USD. `book`: the members of audiences. `former_ids` maps SSPs to their former canonical
+    ids, under which members may still be known. Raises ValueError or TypeError if a struct or a
     field is missing.
     """
 
@@ -26,4 +27,5 @@ class Reader:
         first_flags: bytes,
         in_usd: bool = True,
         book: MemberBook | None = None,
+        former_ids: dict[str, tuple[str, ...]] = {},
     ) -> None: ...

@@ -87,6 +87,7 @@ class Head(msgspec.Struct, frozen=True):
     suspensions: tuple[CreativeSuspension, ...] = ()
     suppression: Suppression = Suppression()  # forgotten users, whom caps ignore
     former: tuple[str, ...] = ()  # variants with own reports for days before they joined a family
+    former_ids: dict[str, tuple[str, ...]] = {}  # by descriptor: its former canonical ids
     ledger: tuple[str, ...] = ()  # the data set of each shard of the warehouse's own ledger
     click_key: tuple[int, bytes] | None = None  # number and secret of the key that signs click ids
 
@@ -112,8 +113,9 @@ class Catalog:
 
     `ssps`: canonical ids by descriptor; `ssp_numbers`: the descriptors' numbers in the ledger's
     records; `reported`: `ssps`, plus former variants with reports, which map to themselves;
-    `access`, `events`, `ledger`, `warehouse`, `suspensions`: as in `Head`; `click_key` signs click
-    ids. `base` and its mapping, `mapped`, are None if all campaigns are in the catalog file.
+    `access`, `events`, `former_ids`, `ledger`, `warehouse`, `suspensions`: as in `Head`;
+    `click_key` signs click ids. `base` and its mapping, `mapped`, are None if all campaigns are in
+    the catalog file.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Catalog:
         self.ssps = {descriptor: canonical for descriptor, (canonical, _) in head.ssps.items()}
         self.ssp_numbers = {descriptor: number for descriptor, (_, number) in head.ssps.items()}
         self.reported = self.ssps | dict(zip(head.former, head.former, strict=True))
+        self.former_ids = head.former_ids
         self.access = head.access
         self.suspensions = head.suspensions
         self.suppression = head.suppression

@@ -72,10 +72,14 @@ class Forgotten(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A product or a family of SSPs in which an id may identify a user."""
+    """A product or a family of SSPs in which an id may identify a user.
+
+    `former`: the other canonical ids that SSPs of the family had earlier.
+    """
 
     kind: str
     name: str
+    former: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -83,7 +87,8 @@ class Place(NamedTuple):
     def hashes(self, key: PersonKey, ids: Iterable[str]) -> set[int]:
         """Return the hashes of `ids`, as members if the place is an SSP, otherwise as persons."""
         if self.kind == "ssp":
-            return {key.member("user", id, self.name) for id in ids}
+            scopes = self.name, *self.former
+            return {key.member("user", id, scope) for id in ids for scope in scopes}
         return {of(self.name, id) for id in ids for of in (key.user, key.visitor)}
 
 
@@ -196,11 +201,14 @@ def _ids_of(document: dict[str, Any]) -> Iterator[Id]:
 
 
 async def _places(connection: asyncpg.Connection) -> list[Place]:
-    families = set((await registry.fetch_families(connection)).values())
+    canonical = await registry.fetch_families(connection)
+    former = {family: set[str]() for family in canonical.values()}
+    for descriptor, ids in (await registry.fetch_former_ids(connection)).items():
+        former[canonical[descriptor]].update(ids)
     names = sorted(await products.fetch_names(connection))
     return [
         *(Place("product", each) for each in names),
-        *(Place("ssp", f) for f in sorted(families)),
+        *(Place("ssp", family, tuple(sorted(of))) for family, of in sorted(former.items())),
     ]
 
 
@@ -211,11 +219,12 @@ async def _named(
     if asked.everywhere:
         return list(every)
     canonical = await registry.fetch_families(connection)
-    found = [Place("product", name) for name in asked.products]
-    found += [Place("ssp", canonical.get(name, name)) for name in asked.ssps]
-    if unknown := [f"there is no {place}" for place in found if place not in every]:
+    known = {place[:2]: place for place in every}
+    names = [("product", name) for name in asked.products]
+    names += [("ssp", canonical.get(name, name)) for name in asked.ssps]
+    if unknown := [f"there is no {Place(*name)}" for name in names if name not in known]:
         raise ForgetError("\n".join(unknown))
-    return found
+    return [known[name] for name in names]
 
 
 async def _resolve(
@@ -337,7 +346,9 @@ def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
         name
         for id, places in where.items()
         for spelt in spellings([id])
-        for name in cap_names(spelt, [place.name for place in places if place.kind == "ssp"])
+        for name in cap_names(
+            spelt, [id for of in places if of.kind == "ssp" for id in (of.name, *of.former)]
+        )
     )
 
 

@@ -294,6 +294,7 @@ def _snapshot(
         suppression=catalog.suppression,
         max_quantity=settings.max_quantity,
         members=book,
+        former_ids=catalog.former_ids,
         click_key=catalog.click_key,
     )
     return CatalogSnapshot(catalog, lookups, shards, before)

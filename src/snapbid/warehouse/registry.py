@@ -162,6 +162,16 @@ async def fetch_former(connection: asyncpg.Connection) -> list[str]:
     return [row["descriptor"] for row in rows]
 
 
+async def fetch_former_ids(connection: asyncpg.Connection) -> dict[str, tuple[str, ...]]:
+    """Map descriptors to their former canonical ids, under which their users may still be known."""
+    rows = await connection.fetch(
+        "select descriptor, array_agg(distinct f.canonical) as former"
+        " from ssp s join ssp_family f using (descriptor) where f.canonical <> s.canonical"
+        " group by descriptor order by descriptor"
+    )
+    return {row["descriptor"]: tuple(row["former"]) for row in rows}
+
+
 async def fetch_family(connection: asyncpg.Connection, ssp: str) -> list[FamilySpan]:
     """Fetch the current and former descriptors of an SSP's family.
 

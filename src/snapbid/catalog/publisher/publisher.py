@@ -249,6 +249,7 @@ class CatalogPublisher:
             suspensions=tuple(await suspensions.fetch_suspended(connection)),
             suppression=await persons.fetch_suppression(connection),
             former=tuple(await registry.fetch_former(connection)),
+            former_ids=await registry.fetch_former_ids(connection),
             ledger=tuple(await fence.own_ledger(connection)),
             click_key=await conversions.fetch_signing_key(connection),
         )

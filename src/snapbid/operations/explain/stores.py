@@ -87,6 +87,7 @@ class Stores:
             suppression=catalog.suppression,
             max_quantity=settings.max_quantity,
             members=self._members,
+            former_ids=catalog.former_ids,
         )
         return CatalogSnapshot(catalog, lookups, settings.shards)
 
@@ -97,11 +98,12 @@ class Stores:
         of a change.
         """
         request, situation, _ = asked
+        former = situation.lookups.former_ids.get(situation.ssp, ())
         device, user = request.device or Device(), request.user or User()
         key = await persons.fetch_key(self._warehouse)
         kinds = {
             key.member(kind, id, scope): kind
-            for kind, id, scope in member_ids(device, user, situation.canonical)
+            for kind, id, scope in member_ids(device, user, (situation.canonical, *former))
         }
         rows = await audiences.fetch_present(self._warehouse, kinds)
         names = await audiences.fetch_names(self._warehouse)
@@ -127,12 +129,14 @@ class Stores:
             return None
         standing = await campaigns.fetch_state(self._warehouse)
         suspended = await suspensions.fetch_suspended(self._warehouse)
+        former_ids = await registry.fetch_former_ids(self._warehouse)
         numbers = {descriptor: number for descriptor, (_, number) in ssps.items()}
         is_current = (
             catalog.base is not None
             and catalog.base.warehouse == standing.warehouse
             and catalog.revision == standing.revision
             and catalog.ssp_numbers == numbers
+            and catalog.former_ids == former_ids
             and list(catalog.suspensions) == suspended
             and catalog.rates == bid_rates
         )
@@ -156,10 +160,15 @@ class Stores:
             await campaigns.copy_all(self._warehouse, normalised.RULES, take)
             suspended = await suspensions.fetch_suspended(self._warehouse)
             who = await persons.fetch_suppression(self._warehouse)
-        made = encode(
-            Head(ssps, bid_rates, suspensions=tuple(suspended), suppression=who), builder.build()
+            former_ids = await registry.fetch_former_ids(self._warehouse)
+        head = Head(
+            ssps,
+            bid_rates,
+            suspensions=tuple(suspended),
+            suppression=who,
+            former_ids=former_ids,
         )
-        return Catalog(b"".join(made))
+        return Catalog(b"".join(encode(head, builder.build())))
 
     async def documents(self, ids: Sequence[str]) -> Mapping[str, Campaign]:
         """Return the campaigns with these ids, leaving out those with invalid documents."""
