@@ -41,7 +41,7 @@ def value_of(headers: HeaderList, name: bytes) -> bytes:
 
 @final
 class RequestCounts:
-    """Request statistics of one SSP: counts, and the statuses of the last `kept` answers to it."""
+    """Request statistics of one SSP: counts, and the statuses of its last `kept` answers."""
 
     def __init__(self, kept: int, sampled: int = 0) -> None: ...
     @property
@@ -52,7 +52,7 @@ class RequestCounts:
     def country(self) -> int:
         """The number of requests with a known country.
 
-        `strange_country` is the number of requests with a country that is not a known one.
+        `strange_country` is the number of requests whose country is unknown.
         """
     @property
     def strange_country(self) -> int: ...
@@ -70,7 +70,7 @@ class RequestCounts:
         """Count an answer by its HTTP status."""
 
     def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
-        """Return the samples taken since the last call, and request `wanted` more.
+        """Return the samples taken since the last call, and ask for `wanted` more.
 
         A sample has the body, the request, the SSP, the snapshot, the time (epoch ms), and the
         reason for no bid (None with a bid).
@@ -83,8 +83,9 @@ class RequestCounts:
 class SspShare:
     """The requests that one SSP has in flight at a worker.
 
-    `reading` and `reading_before` count the requests of this and of the previous interval whose
-    bodies have not arrived. Older requests do not count as in flight until their bodies arrive.
+    `reading` counts the requests admitted in the current interval (see AdmissionControl) whose
+    bodies have not arrived, and `reading_before` those of the interval before. Older requests do
+    not count as in flight until their bodies arrive.
     """
 
     @property
@@ -99,17 +100,18 @@ class AdmissionControl:
     """Admission control: how many bid requests a worker accepts at a time, and from whom.
 
     An overloaded worker that accepts everything answers everything too late. So the number of
-    requests in flight is limited to what the worker has lately completed within `TARGET_S`. Further
-    requests are answered 204 at once, before their bodies are read, unless their SSP (all its
-    descriptors together) is below its share. So no SSP suffers from another's flood. The share is
-    the limit divided by the number of SSPs with requests in flight.
+    requests in flight is limited to as many as the worker, at its recent rate, completes within
+    `TARGET_S`. Further requests are answered 204 at once, before their bodies are read, unless
+    their SSP (all its descriptors together) is below its share. So no SSP suffers from another's
+    flood. The share is the limit divided by the number of SSPs with requests in flight.
 
-    A request stops counting after one or two intervals if its client is slow to send the body, so
-    half-sent requests do not keep other clients out.
+    The limit is set anew in each interval of `INTERVAL_S`. If a client is slow to send the body,
+    its request stops counting after one or two intervals, so half-sent requests do not keep other
+    clients out.
 
     The server does not report when a request arrived, so its queueing time is estimated: the body
     passes through the same server queues as the head did, and takes as long. The shortest wait in
-    an interval is the standing queue; any longer one is due to a burst or a slow client.
+    an interval is taken as the queueing time; longer ones are due to bursts or slow clients.
 
     The first interval starts at `now`; times are seconds of `perf_counter`. The limit is `first`
     until a busy interval has shown the worker's capacity; then it is between `least` and `most`.
@@ -161,10 +163,10 @@ class Outcome:
         """Count an answer to a request that was not admitted."""
 
     def end(self, seconds: float) -> None:
-        """Count the answer to an admitted request, which took `seconds`, and free its slot."""
+        """Count the answer to an admitted request, which took `seconds`; the request has ended."""
 
 def can_be_notified(text: str) -> bool:
-    """Return whether the notification endpoints would accept a text as an id."""
+    """Return whether the notification endpoints would accept `text` as an id."""
 
 @final
 class SnapshotCore:
@@ -189,13 +191,13 @@ class SnapshotCore:
     def index(self) -> Index: ...
     @property
     def refused(self) -> RefusedRanks:
-        """The campaigns that may not bid for any SSP, because the ledger refused them."""
+        """The campaigns that may not bid on any request, because the ledger refused them."""
 
     def refused_for(self, ssp: str) -> RefusedRanks:
-        """Return the campaigns that may not bid for an SSP, including all of `refused`."""
+        """Return the campaigns that may not bid on an SSP's requests, including `refused`."""
 
     def refuse(self, rank: int, ssp: str | None) -> None:
-        """Keep a campaign from bidding for `ssp` or, if it is None, for all SSPs."""
+        """Keep a campaign from bidding on requests of `ssp` or, if it is None, of all SSPs."""
 
     def reactivate(self, rank: int) -> None:
         """Let a campaign bid again."""
@@ -279,8 +281,8 @@ class NoBid:
 class Proposal:
     """A response not yet written: its bids, and the choices and the decision behind them.
 
-    `limited`: whether any campaign has a budget or caps; `undecided`: the number of impressions not
-    decided in time; `processor_s`: the processor time allowed.
+    `limited`: whether any of the campaigns that bid has a budget or caps; `undecided`: the number
+    of impressions not decided in time; `processor_s`: the processor time allowed.
     """
 
     @property
@@ -308,8 +310,8 @@ def search(
 ) -> Decision | NoBid:
     """Find the best campaign for each impression; `now_ms` is UTC epoch time.
 
-    Takes at most `left_s`, and at most `processor_s` of processor time. If time runs out,
-    `query.undecided` is the number of impressions left undecided.
+    Takes at most `left_s`, and at most `processor_s` of processor time. If time runs out, the
+    result's `query.undecided` is the number of impressions left undecided.
     """
 
 def propose(

@@ -10,10 +10,11 @@ class Template:
 
     A bid is written as the `pieces`, with a value between each piece and the next; `values` has the
     index of each value in `response.VALUES`. The notification URLs follow. `seat`: the text that
-    follows a seat's last bid. `number` (campaign and creative, see `marked`) and `limits` are for
-    the ledger. `campaign`, `creative` and `sent_micros` (the price in the answer's currency) are
-    for the auction log. `click`: campaign and creative as encoded in click ids, if the markup has
-    any. Raises ValueError or TypeError if `pieces`, `values` or `click` are malformed.
+    follows a seat's last bid. `number` (campaign and creative, as packed by
+    `ledger.bids.records.marked`) and `limits` are for the ledger. `campaign`, `creative` and
+    `sent_micros` (the price in the answer's currency) are for the auction log. `click`: campaign
+    and creative as encoded in click ids, if the markup has any. Raises ValueError or TypeError if
+    `pieces`, `values` or `click` are malformed.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class BidIds:
 
 @final
 class ResponseWriter:
-    """A writer of bid responses (OpenRTB 2.6, 4.2), made from templates in one buffer.
+    """A writer of bid responses (OpenRTB 2.6, 4.2), which fills in templates in one buffer.
 
     After the pieces of a bid come its notification URLs, then `end`. `urls`: the start of each URL,
     and its path with the beginning of the query. All bids together take at most `most` bytes,

@@ -1,6 +1,6 @@
 """A bit reader for TCF and GPP strings in web-safe base64 (IAB GPP, Core, "Field types").
 
-Reading takes time linear in the length of the text.
+Reading takes time linear in the length of the string.
 """
 
 import re
@@ -24,12 +24,12 @@ class MalformedError(ValueError):
 
 
 class Bits:
-    """The bits of a text; `position`: the index of the next bit to read."""
+    """A reader of the bits in a string; `position`: the index of the next bit to read."""
 
     __slots__ = ("_bits", "position")
 
     def __init__(self, text: str) -> None:
-        """Decode a text. Raises MalformedError if it is empty or not web-safe base64."""
+        """Decode `text`. Raises MalformedError if it is empty or not web-safe base64."""
         if not _WEB_SAFE.fullmatch(text):
             raise MalformedError("not web-safe base64")
         data = urlsafe_b64decode(text + "A" * (-len(text) % 4))

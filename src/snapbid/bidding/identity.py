@@ -1,10 +1,11 @@
 """The user behind a request, for frequency caps (contract 3).
 
-A user is named by the first of these ids that is present: `user.id`, `user.buyeruid`, `device.ifa`,
-an eid of `user.eids`, an eid of `user.ext.eids`. Of several eids, the one that sorts first by
-source and id is used. The name starts with the kind of id, so that ids of different kinds never
-collide. A `user.id` belongs to the SSP, so its name includes the SSP's family. Overlong ids and
-placeholders count as absent: a placeholder would merge all users of a sender into one.
+Caps count a user's impressions under a key made from the first of these ids that is present:
+`user.id`, `user.buyeruid`, `device.ifa`, an eid of `user.eids`, an eid of `user.ext.eids`. Of
+several eids, the one that sorts first by source and id is used. The key starts with the kind of id,
+so that ids of different kinds never collide. A `user.id` belongs to the SSP, so its key includes
+the SSP's family. Overlong ids and placeholders count as absent: a placeholder would merge all users
+of a sender into one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,9 +16,9 @@ from snapbid.campaigns.persons import folded, is_placeholder
 
 
 def recognise(device: Device, user: User, family: str) -> str | None:
-    """Return the user's name for frequency caps; None without an id, or if tracking is limited.
+    """Return the user's key for frequency caps; None without an id, or if tracking is limited.
 
-    `family`: the SSP's family. `campaigns.suppression.cap_names` returns the same names.
+    `family`: the SSP's family. `campaigns.suppression.cap_names` returns the same keys.
     """
     if device.lmt == 1 or device.dnt == 1:
         return None
@@ -55,7 +56,7 @@ def member_ids(
 
 
 def _eid(eids: list[Eid] | None) -> str | None:
-    """Return the name that sorts first among extended ids, whatever order they are sent in."""
+    """Return the key of the extended id that sorts first, whatever order they are sent in."""
     names = (
         f"eid {str(eid.source or '').lower()} {uid.id}"
         for eid in (eids or [])[:MAX_ENTRIES]
@@ -72,6 +73,6 @@ def _is_id(id: Text) -> bool:
 
 
 def _counts(text: Text) -> bool:
-    """Return whether a text is present and not too long."""
+    """Return whether `text` is present and not too long."""
     text = text if isinstance(text, str) else "" if text is None else str(text)
     return 0 < len(text) <= MAX_TEXT and (text.isascii() or len(text.encode()) <= MAX_TEXT)

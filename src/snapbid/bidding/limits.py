@@ -1,8 +1,9 @@
 """Replacement of bids that the ledger refuses.
 
-The ledger checks budgets and caps in the round trip that remembers the bids. A bid refused by
-either is replaced with the next best campaign's, unless another SSP already has a bid on the
-impression. A campaign that is out of budget stays refused until `reactivation` lets it bid again.
+The ledger checks budgets and caps in the same round trip in which it stores the bids. A refused bid
+is replaced with one of the next best campaign, unless it was refused because another SSP already
+has a bid on the impression. A campaign that is out of budget stays refused until `reactivation`
+lets it bid again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

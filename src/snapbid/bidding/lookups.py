@@ -1,8 +1,8 @@
 """Lookups for the matcher while it reads a request (contract 3).
 
 The matcher reads plain fields straight from the decoded structs in memory. It calls back into
-Python for rules that depend on a standard or a table: privacy, countries, user agents, hosts, user
-ids and exchange rates.
+Python for rules that depend on standards or reference data: privacy, countries, user agents, hosts,
+user ids and exchange rates.
 """
 
 import math
@@ -74,7 +74,7 @@ class CountryOfAddress(Protocol):
 
 
 class Memo(dict[str, T]):
-    """A cache of a function's results by text, cleared when full; long texts are not cached."""
+    """A cache of a function's results, cleared when full; those for long strings are not kept."""
 
     def __init__(self, function: Callable[[str], T], max_entries: int) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class Lookups:
         return _HOSTS[url]
 
     def hosts_in(self, text: str) -> tuple[str, ...]:
-        """Return the hosts in a text that is not itself one; see `campaigns.domains.hosts_in`."""
+        """Return the hosts in text such as a pasted list; see `campaigns.domains.hosts_in`."""
         return _HOSTS_IN[text]
 
     def hinted(self, agent: UserAgent) -> tuple[str | None, str | None]:
@@ -256,7 +256,7 @@ class Lookups:
         return fits
 
     def person(self, request: BidRequest, family: str) -> str | None:
-        """Return the user whose frequency caps apply; None if unrecognised or suppressed."""
+        """Return the user's key for frequency caps; None without one, or for a suppressed user."""
         user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER, family)
         return None if user is not None and self._suppression.has_user(user) else user
 

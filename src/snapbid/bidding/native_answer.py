@@ -145,5 +145,5 @@ def _media_types(listed: Iterable[Text]) -> Iterator[str]:
 
 
 def _seconds(number: int | None) -> int | None:
-    """Return a duration (s); None if it is 0 or out of range, as for a video impression."""
+    """Return a duration (s); None if it is not positive or too large, so that it sets no limit."""
     return number if number is not None and 0 < number <= MAX_INTEGER else None

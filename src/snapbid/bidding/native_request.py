@@ -1,9 +1,9 @@
 """Parser of `native.request` (Native 1.0 to 1.2, section 4).
 
-The request is JSON text, at times encoded twice, or an object as some exchanges send it, wrapped in
-`native` or not, or the impression's `native` itself. It is parsed as tolerantly as a bid request. A
-request that is malformed, or requires an asset of an unknown kind, cannot be answered and parses to
-None. Requests are cached by their text.
+The request is JSON text, which some exchanges encode twice; others send an object instead. It may
+be wrapped in `native`, or its members may be in the impression's own `native`. It is parsed as
+tolerantly as a bid request. A request that is malformed, or requires an asset of an unknown kind,
+cannot be answered and parses to None. Requests are cached by their text.
 """
 
 import math
@@ -188,7 +188,7 @@ def read_native(text: str, version: Text, number: int) -> NativeRequest | None:
 
 
 def _decode(text: str) -> NativeMarkup | None:
-    """Decode a native request without its wrapper; None if it is malformed."""
+    """Decode a native request and remove its wrapper, if any; None if it is malformed."""
     try:
         if text.lstrip().startswith('"'):  # encoded twice
             text = _text_decoder.decode(text)

@@ -7,9 +7,9 @@
 The answer is the same transparent pixel whether the notice counts, is a repeat, or names an unknown
 auction, so SSPs do not retry, and learn nothing about other SSPs' auctions.
 
-URLs get altered in transit: HTML layers write `&amp;impId`, and clients encode twice. If parameters
-are missing, HTML escapes are undone; if the auction is unknown, the ids are decoded once more. An
-unaltered notice costs nothing extra.
+URLs get altered in transit: some senders escape `&impId` for HTML as `&amp;impId`, and some encode
+the ids twice. If parameters are missing, HTML escapes are undone; if the auction is unknown, the
+ids are decoded once more. An unaltered notice costs nothing extra.
 """
 
 import re

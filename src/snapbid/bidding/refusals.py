@@ -251,5 +251,5 @@ def _without(limited: Any, dropped: dict[str, Any]) -> Any:
 
 
 def _some(campaigns: int) -> range:
-    """Return all ranks, or at most MOST_CAMPAIGNS of them, spaced evenly over all prices."""
+    """Return all ranks, or at most MOST_CAMPAIGNS of them, spaced evenly."""
     return range(0, campaigns, -(-campaigns // MOST_CAMPAIGNS) or 1)

@@ -54,7 +54,7 @@ class DurFloors(Struct, gc=False):
 
 
 class Video(Struct, gc=False):
-    """The videos that an impression accepts (OpenRTB 2.6, 3.2.7; `protocol`: OpenRTB 2.1)."""
+    """The videos that an impression accepts (OpenRTB 2.6, 3.2.7; `protocol` is from 2.1)."""
 
     mimes: Texts = None
     minduration: int | None = None

@@ -28,8 +28,9 @@ _PARTICULARS: Final = re.compile(r": | \(")
 class RequestTotals(msgspec.Struct):
     """Request statistics of one SSP in a period.
 
-    `answers`, `problems`: the latest statuses and error answers as stored in Redis, oldest first;
-    `examples`: for each broken rule, the error detail of one request.
+    `answers`, `problems`: the statuses of the latest answers, and the latest error answers, oldest
+    first, each preceded by the time (epoch s) of its `take`. `examples`: for each broken rule, the
+    error detail of one request.
     """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -79,7 +80,7 @@ class RequestStats:
         self.tested: list[tuple[str, list[str]]] = []  # auction id, impression ids
 
     def take_samples(self, wanted: int) -> list[tuple[Any, ...]]:
-        """Return the samples taken since the last call, and request `wanted` more."""
+        """Return the samples taken since the last call, and ask for `wanted` more."""
         return self.counts.take_samples(wanted)
 
     def test(self, request: BidRequest) -> None:
@@ -102,7 +103,7 @@ class RequestStats:
             self._content_type += 1
 
     def meaningless(self, lists: Iterable[str]) -> None:
-        """Count the lists of a request that have a meaningless entry; `lists`: their paths."""
+        """Count a request's lists (`lists`: their paths) that have an entry unknown to OpenRTB."""
         for path in lists:
             self._break(f"{path}: {MEANINGLESS}")
 

@@ -24,14 +24,14 @@ CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 
 
 class Refused(NamedTuple):
-    """The lowest cost (nano-USD) that a shard refused; `ssp`: to which SSP, None if to several."""
+    """The lowest cost (nano-USD) that a shard refused; `ssp`: for which SSP, None for several."""
 
     cost: int
     ssp: str | None
 
 
 class RefusedCampaign(NamedTuple):
-    """A campaign refused for lack of headroom; `shards`: what each refused, by shard number."""
+    """A campaign refused for lack of headroom; `shards`: the refusals, by shard number."""
 
     document: CampaignPayload
     limits: Limits
@@ -153,12 +153,12 @@ class CatalogSnapshot:
     # -- campaigns refused for lack of headroom ----------------------------------------------------
 
     def refuse(self, rank: int, shard: int, cost: int, ssp: str | None = None) -> None:
-        """Record that a shard refused a bid of the campaign at this cost (nano-USD) to an SSP.
+        """Record that a shard refused a bid of the campaign at this cost (nano-USD) for an SSP.
 
-        Once every shard has refused the cost of a single impression, the campaign stops bidding for
-        this SSP. Once every shard has refused it to another SSP as well (or `ssp` is None), the
-        campaign stops bidding for all SSPs. A single SSP is not enough: its own holds may take up
-        the budget, which the ledger shares out only when it receives another SSP's bid.
+        Once every shard has refused the cost of a single impression, the campaign stops bidding on
+        this SSP's requests. Once every shard has refused it for another SSP as well (or `ssp` is
+        None), the campaign stops bidding on all requests. A single SSP is not enough: its own holds
+        may take up the budget, and the ledger gives other SSPs a share only when one of them bids.
         """
         refused = self.refused.get(rank)
         if refused is None:
@@ -221,8 +221,8 @@ class CatalogSnapshot:
     async def carry_over(self, before: "CatalogSnapshot") -> None:
         """Refuse the campaigns that `before` refused, unless their budget or price has changed.
 
-        This keeps campaigns that are out of budget from bidding after a catalog update. Yields to
-        other tasks.
+        This keeps campaigns that are out of budget from bidding after a catalog update. Lets other
+        tasks run meanwhile.
         """
         for number, (rank, refused) in enumerate(list(before.refused.items()), 1):
             now = self.catalog.index.rank(refused.document.cid)

@@ -2,15 +2,16 @@
 
 It accepts what real exchanges send where the meaning is plain: strings for numbers, floats for
 integers, booleans for flags, numbers for ids, a single value for a list, several values in one
-text, and a list of one for a single value. "" and null count as absent; so do [] for a single value
-and an `ext` that is neither an object nor a list of one. Bounds that are whole numbers may be sent
-as fractions. Anything else is rejected with the field's path. So is a number that cannot be parsed:
-a floor, a size or a privacy flag is never guessed. Enumerations are an exception: unknown text
-counts as absent or, in a list, which may be a restriction, as `UNREADABLE`.
+string, and a list of one for a single value. "" and null count as absent; so do [] for a single
+value and an `ext` that is neither an object nor a list of one. A bound such as `maxduration` may be
+a fraction, and is rounded so that it still holds. Anything else is rejected with the field's path.
+So is a number that cannot be parsed: a floor, a size or a privacy flag is never guessed.
+Enumerations are an exception: unknown text counts as absent or, in a list, which may be a
+restriction, as `UNREADABLE`.
 
 The time is bounded: in a list of objects, only the entries that will be used are converted, and a
-body that takes more than `MAX_STEPS` steps is rejected. The number of values is estimated from the
-commas.
+body that takes more than `MAX_STEPS` steps is rejected. Decoding the body counts as steps, too; for
+these, the number of values is estimated by counting commas.
 """
 
 import json
@@ -153,7 +154,7 @@ def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
 
 
 class _Conversion:
-    """The conversion of one body for the typed decoder, in at most `steps`."""
+    """The conversion of one body for the typed decoder, in at most `steps` steps."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
@@ -259,7 +260,7 @@ def _has_one_object(value: Any) -> bool:
 
 
 def _apart(items: list[Any]) -> Iterator[Any]:
-    """Yield numbers one by one, splitting texts that hold several."""
+    """Yield numbers one by one, splitting strings that hold several."""
     for item in items:
         if type(item) is str and _BETWEEN.search(item) is not None:
             yield from map(str.strip, _BETWEEN.split(item))
@@ -268,12 +269,12 @@ def _apart(items: list[Any]) -> Iterator[Any]:
 
 
 def _is_null(value: Any) -> bool:
-    """Return whether a value is the text `null`, which the typed decoder also reads as null."""
+    """Return whether a value is the string `null`, which the typed decoder also reads as null."""
     return value.__class__ is str and value.lower() == "null"
 
 
 def _plain_texts(value: list[Any], shape: _Shape) -> list[Any] | None:
-    """Return the items of a list of plain texts; None for any other list."""
+    """Return a list's items that are not null; None if any of them needs conversion."""
     kinds = set(map(type, value))
     if not kinds <= shape.plain_items | _ABSENT:
         return None
