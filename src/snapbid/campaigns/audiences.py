@@ -59,7 +59,7 @@ def rule_of(events: Collection[str], with_amounts: Collection[str]) -> Check:
 def parse(document: object, check: Check) -> tuple[Audience, ...]:
     """Check an audience or a list of them, decoded from JSON, with the check from `rule_of`.
 
-    Raises CampaignError with every mistake.
+    Raises CampaignError, which lists all mistakes.
     """
     mistakes = Mistakes()
     audiences = check(document if isinstance(document, list) else [document], (), mistakes)

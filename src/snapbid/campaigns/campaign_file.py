@@ -151,7 +151,7 @@ class _Checker:
 
 
 def _with_integers(text: str) -> str:
-    """Write whole numbers in a JSON text as integers, such as 7 for `7.0`, as SQL expects them.
+    """Write whole numbers in JSON text as integers, such as 7 for `7.0`, as SQL expects them.
 
     Other numbers, and digits in strings, are not changed.
     """
@@ -232,8 +232,8 @@ def read_documents(
     """Yield the object that `rule` builds from each document of a file, and the document's JSON.
 
     A `.json` file holds an array or one object; any other file holds JSON Lines (contract 1).
-    `noun` names a document in messages. Raises CampaignError at the end, with every mistake of
-    every line; until then, no document may be used. In an array, the `line` of a mistake is the
+    `noun` names a document in messages. Raises CampaignError at the end, listing the mistakes of
+    all lines; until then, no document may be used. In an array, the `line` of a mistake is the
     first line of the document, and the `field` begins with the document's index (`[3].cpm`). A JSON
     syntax error in an array ends the reading; in JSON Lines it invalidates only that line.
     """

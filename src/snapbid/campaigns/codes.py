@@ -1,7 +1,7 @@
 """Names of the integer codes that campaigns target, from AdCOM 1.0's lists.
 
-A campaign may state a code or its name. Names may be in any case, with spaces, hyphens or nothing
-in place of underscores. Requests carry only codes; `explain` shows both.
+A campaign may use a code or its name. Names may be in any letter case, with spaces, hyphens or
+nothing in place of underscores. Requests carry only codes; `explain` shows both.
 """
 
 from collections.abc import Mapping

@@ -390,7 +390,7 @@ no categories)."""
 def parse(document: object) -> Campaign:
     """Check and normalise a stored document, decoded from JSON (contract 2, "Campaign").
 
-    Numbers may be int, float or Decimal. Raises CampaignError with every mistake.
+    Numbers may be int, float or Decimal. Raises CampaignError, which lists all mistakes.
     """
     mistakes = Mistakes()
     campaign = CAMPAIGN(document, (), mistakes)
@@ -413,7 +413,7 @@ def decode(text: str) -> Any:
 def parse_json(text: bytes) -> Campaign:
     """Parse a stored document in UTF-8.
 
-    Raises CampaignError with every mistake, or another ValueError if it cannot be decoded.
+    Raises CampaignError, which lists all mistakes, or another ValueError if it cannot be decoded.
     """
     return parse(decode(text.decode()))
 

@@ -70,10 +70,10 @@ def host(url: str) -> str | None:
 
 
 def hosts_in(text: str) -> tuple[str, ...]:
-    """Return the hosts in a text that is not itself one, such as a pasted list, in normal form.
+    """Return the hosts in text that is not itself a host, such as a pasted list, in normal form.
 
-    Only hosts with a dot count. A part of the list that is not a URL or a domain either is searched
-    for hosts.
+    Only hosts with a dot count. They are also found within parts of the list that are neither URLs
+    nor domains.
     """
     found: dict[str, None] = {}
     for part in _PASTED.split(text if text.isascii() else mapped(text)):
@@ -85,7 +85,7 @@ def hosts_in(text: str) -> tuple[str, ...]:
 
 
 def mapped(text: str) -> str:
-    """Map a non-ASCII text as IDNA maps domains (UTS 46): case, width, dots, ignored characters.
+    """Map non-ASCII text as IDNA maps domains (UTS 46): case, width, dots, ignored characters.
 
     Takes linear time. Runs of more than 8 combining marks, and characters that stand for whole
     words, become `^`, since no domain has them.

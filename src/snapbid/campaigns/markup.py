@@ -1,8 +1,8 @@
 """Find scripts and macros in markup, and macros in unsafe positions (contract 2, "Creative").
 
 The ids of an auction and an impression come from the sender of a request. Percent-encoding reduces
-them to `A-Z a-z 0-9 - . _ ~` and `%`, so they cannot end a text, an attribute or a URL parameter.
-But it does not protect
+them to `A-Z a-z 0-9 - . _ ~` and `%`, so they cannot end the text, attribute or URL parameter that
+contains them. But percent-encoding does not make them safe
 
 - in a script or an event handler, where an id such as `document.cookie` is an expression;
 - in a `javascript:` or `data:` URL, which browsers decode before they run or show it;
@@ -137,7 +137,7 @@ def macro_places(text: str, language: Language) -> list[MacroPlace]:
 
 
 class _Places:
-    """The positions of marked macros, which are recorded as the parser finds them."""
+    """The positions of macros, recorded as a parser finds the marks that stand for them."""
 
     def __init__(self, places: list[MacroPlace]) -> None:
         self._places = places
@@ -150,7 +150,7 @@ class _Places:
         attribute: str | None = None,
         parameter: str | None = None,
     ) -> None:
-        """Record the given position for all macros in a text."""
+        """Record the given position for all macros in `text`."""
         for mark in _MARK.finditer(text) if _OPEN in text else ():
             number = int(mark[1])
             macro, line = self._places[number].macro, self._places[number].line
@@ -210,9 +210,9 @@ class _ScriptFinder(HTMLParser):
 
 
 class _MarkupReader(HTMLParser):
-    """A parser that finds marked macros in markup, which it reads as browsers do.
+    """A parser that finds the marks of macros in markup, which it reads as browsers do.
 
-    It also parses XML, whose texts, escaped or in CDATA sections, may be URLs or HTML.
+    It also parses XML, in which text, escaped or in a CDATA section, may be a URL or HTML.
     """
 
     def __init__(self, places: _Places, *, is_xml: bool) -> None:
@@ -238,7 +238,11 @@ class _MarkupReader(HTMLParser):
             self._put_name(name, is_attribute=True, has_value=value is not None)
 
     def _put_name(self, name: str, *, is_attribute: bool = False, has_value: bool = True) -> None:
-        """Set the position of macros in a name; they may turn it into a script or event handler."""
+        """Record the position of macros in the name of an element or attribute.
+
+        The position is "name", and unsafe, if their values could make it the name of a script or of
+        an event handler.
+        """
         if _OPEN in name:
             decides = has_value and _NAME.fullmatch(name) is not None
             where: Where = "name" if decides else "attribute" if is_attribute else "text"

@@ -40,11 +40,11 @@ _DIGEST: Final = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]
 
 
 class MemberError(ValueError):
-    """An error for an invalid member file; the message has the numbers, not the text, of lines."""
+    """An error for an invalid member file; the message gives line numbers, but no text of lines."""
 
 
 class _LineError(ValueError):
-    """An error for a line that is not an id; the message has the reason."""
+    """An error for a line that is not an id; the message is the reason."""
 
 
 def read_members(
@@ -71,9 +71,9 @@ def read_members(
 
 
 def _refuse_others(beginning: bytes) -> None:
-    for magic, name in OTHERS.items():
+    for magic, fault in OTHERS.items():
         if beginning.startswith(magic):
-            raise MemberError(f"the file {name}")
+            raise MemberError(f"the file {fault}")
 
 
 def _numbers(numbers: list[int]) -> str:
@@ -121,7 +121,7 @@ def _text(line: bytes) -> str:
 def _advertising_id(id: str, otherwise: str | None) -> str:
     """Return an advertising id if it is valid, otherwise raise _LineError.
 
-    `otherwise` is the error for an id that is not a UUID; None admits such ids.
+    `otherwise` is the message for an id that is not a UUID; None admits such ids.
     """
     if not is_member_id(id):
         raise _LineError(NOBODY)

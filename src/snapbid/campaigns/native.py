@@ -16,7 +16,7 @@ _IMAGE_TYPES, _DATA_TYPES = 8, 16  # types with bits of their own; higher ones s
 
 
 class NativeImage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """An image; `type` as in Native 1.2, 7.5: 1 is an icon, 3 the main image."""
+    """An image; its `type` is from Native 1.2, 7.5: 1 is an icon, 3 the main image."""
 
     type: int
     url: str

@@ -30,7 +30,7 @@ def load(content: bytes, *, is_normalised: bool, is_active: bool) -> Campaign:
     """Load a stored campaign from its normalised form, or else from its document.
 
     `is_active`: whether the campaign is active now, which overrides its status at import. Raises
-    CampaignError with every mistake, or another ValueError if the content cannot be read.
+    CampaignError, which lists all mistakes, or another ValueError if the content cannot be read.
     """
     if not is_normalised:
         return parse_json(content)

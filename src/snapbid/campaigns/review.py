@@ -83,7 +83,7 @@ def _excludes_all(dimension: str, values: Values) -> bool:
 
 
 def _line(dimension: str, entry: str | int) -> Iterable[str | int]:
-    """Return an entry and its parents, which a request with the entry has as well."""
+    """Return an entry and its parents; a request that has the entry also has the parents."""
     if dimension == "domain":
         return line_of(str(entry))
     if dimension == "category" and str(entry).startswith("IAB"):
@@ -111,9 +111,9 @@ class Known(NamedTuple):
 def warnings_of(campaign: Campaign, now_ms: int, known: Known | None) -> Iterator[str]:
     """Yield the warnings about a campaign as a whole.
 
-    They concern campaigns that can never bid after `now_ms` (epoch ms), that are not paced as they
-    state, or that name audiences, products, SSPs or categories that do not exist. Without `known`,
-    only the categories are checked for existence.
+    They concern campaigns that can never bid after `now_ms` (epoch ms), that ask for even pacing
+    without a daily budget, or that name audiences, products, SSPs or categories that do not exist.
+    Without `known`, only the categories are checked for existence.
     """
     budget = campaign.budget
     if why := why_never_bids(campaign, now_ms):

@@ -1,9 +1,9 @@
 """The suppression list: persons to forget, stored only as keyed hashes of their ids.
 
-The key belongs to the warehouse. The hashes cover ids in server events (`event_name`), and users as
-frequency caps name them (`cap_names`). The same user id in two products, or in two families of
-SSPs, denotes two persons. A device id, a click id, or the hash of an email address or phone number
-identifies the same person everywhere.
+The hashes' key belongs to the warehouse. A *name* is what is hashed: an id in server events and its
+scope (`event_name`), or a user's key for frequency caps (`cap_names`). The same user id in two
+products, or in two families of SSPs, denotes two persons. A device id, a click id, or the hash of
+an email address or phone number identifies the same person everywhere.
 """
 
 import hmac
@@ -30,7 +30,7 @@ class Suppression(msgspec.Struct, frozen=True):
     hashes: frozenset[bytes] = frozenset()
 
     def has_user(self, user: str) -> bool:
-        """Return whether a user in bid requests is suppressed; `user`: see `cap_names`."""
+        """Return whether a user in bid requests is suppressed; `user`: the key for caps."""
         return self._has(user)
 
     def has_id(self, product: str, identifies: Identifies | None, id: str) -> bool:
@@ -47,10 +47,10 @@ def hash_of(key: bytes, name: str) -> bytes:
 
 
 def cap_names(id: str, families: Iterable[str] = ()) -> list[str]:
-    """Return the names that an id may have in frequency caps.
+    """Return the keys that frequency caps may use for the user with an id (`bidding.identity`).
 
-    `families`: the families of SSPs in which it may be a `user.id`. An eid is given as `SOURCE ID`,
-    with the source in any letter case.
+    `families`: the families of SSPs in which the id may be a `user.id`. An eid is given as
+    `SOURCE ID`, with the source in any letter case.
     """
     users = [f"user {family} {id}" for family in families]
     source, space, rest = id.partition(" ")
@@ -64,11 +64,11 @@ def event_name(id: str, product: str = "") -> str:
 
 
 def event_names(product: str, identifies: Identifies | None, id: str) -> tuple[str, ...]:
-    """Return the names that are hashed for an id in a product's event.
+    """Return the names to hash for an id in a product's event.
 
     The id is suppressed if any of these names is. `identifies` is None for a field outside the
-    catalog. The id then has a name in this product and, if no two persons can share it, a name in
-    all products.
+    event catalog. The id then has a name in this product and, if no two persons can share it, a
+    name in all products.
     """
     own, everywhere = event_name(id, product), event_name(id)
     if identifies is not None:

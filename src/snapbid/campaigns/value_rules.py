@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
-    """Return the rule for strings that a value breaks; None if the value is a valid string."""
+    """Return the rule that keeps a value from being a valid string; None if it is one."""
     if not isinstance(value, str):
         return f"must be a string, found {shown(value)}"
     if not value:

@@ -1,10 +1,10 @@
 """Reader of VAST and its media (VAST 2, 3 and 4, inline and wrappers).
 
-A document is refused if it is not VAST or no player plays it: text that is not XML, a different
-root or version, no ad, an ad with neither `InLine` nor `Wrapper`; and among the ads that are
-played, one with both, a wrapper without a URL, an inline ad without media. Any other deviation only
-causes a warning (`vast_form`), with its line. Elements are matched by their names as written,
-regardless of namespace, as players do.
+A document is refused if it is not VAST (not XML, or with a different root or version), or if no
+player plays it: if it has no ad, or an ad with neither `InLine` nor `Wrapper`. It is also refused
+if one of the ads that are played has both, is a wrapper without a URL, or is inline without media.
+Any other deviation only causes a warning (`vast_form`), with its line. Elements are matched by
+their names as written, regardless of namespace, as players do.
 
 The parser is expat, hardened against hostile documents: a document type declaration is refused
 before parsing, so there are no entities but XML's own five; size and depth are bounded. Macros such
@@ -89,11 +89,11 @@ class MediaFile(msgspec.Struct, frozen=True, gc=False):
 class Vast(msgspec.Struct, frozen=True):
     """The facts about the ads that a player plays: the ads of a pod, or else the first ad.
 
-    Facts missing from the markup, such as a wrapper's media, are None or empty. `seconds` is the
-    duration of all `ads`, which is None if a wrapper allows any number; `apis` are the API
-    frameworks that the document needs. Three fields hold messages with line numbers: `untimed` says
-    why a linear ad has no readable duration, `insecure` lists elements that are loaded over HTTP,
-    and `warnings` lists deviations from VAST.
+    Facts missing from the markup, such as a wrapper's media, are None or empty. `ads` is the number
+    of these ads, None if a wrapper allows any number; `seconds` is their total duration. `apis` are
+    the API frameworks that the document needs. Three fields hold messages with line numbers:
+    `untimed` says why a linear ad has no readable duration, `insecure` lists elements that are
+    loaded over HTTP, and `warnings` lists deviations from VAST.
     """
 
     version: str
@@ -144,7 +144,7 @@ class _Builder:
         self._open = [self._top]
 
     def build(self, text: str) -> Node:
-        """Parse a text; return its root. Raises ExpatError, UnicodeEncodeError or VastError."""
+        """Parse XML; return its root. Raises ExpatError, UnicodeEncodeError or VastError."""
         parser = self._parser
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
         parser.CharacterDataHandler = self._text
@@ -379,7 +379,7 @@ class _VastReader:
         )
 
     def _api(self, node: Node, mime: str) -> int | None:
-        """Return the API framework that a media file needs: the stated one, or VPAID for code."""
+        """Return the API framework that a media file needs: as stated, or VPAID for a script."""
         api = _framework(node, mime)
         if api is not None:
             return api

@@ -3,9 +3,9 @@
 A fact fills in a field that the creative leaves out. A stated field may be narrower than the facts
 (for example, list only one of the media files' types), but must not contradict them. With several
 media files, size and bitrate default to the largest; the creative may state those of another file.
-Since a request may exclude types of media files, these facts are also kept by type if types differ.
-The media of a wrapper are elsewhere, so little is known about them; a warning names the requests
-that the creative cannot serve as a result.
+Since a request may exclude types of media files, these facts are also kept separately for each type
+if the types differ. The media of a wrapper are elsewhere, so little is known about them; a warning
+names the requests that the creative cannot serve as a result.
 """
 
 import functools

@@ -4,10 +4,10 @@ This module normalises a campaign's entries, and those values of a request that 
 casefolding (region, language, host). The matcher casefolds the others when it compares them. Two
 details that the contract leaves open:
 
-- A campaign may spell an operating system in any of the usual ways ("Mac OS X"); a spelling
-  unknown to the folding table is not a valid entry (in a request it is `other`).
+- A campaign may spell an operating system in any of the usual ways ("Mac OS X"). A spelling that
+  `agents.fold_os` does not know is not a valid entry; in a request, it counts as `other`.
 - Integers go up to 2,147,483,647, the range of OpenRTB's integers. Some have names (`codes.py`),
-  which campaigns may state; the normal form is the integer.
+  which campaigns may use instead; the normal form is the integer.
 """
 
 import re
@@ -31,11 +31,11 @@ INVENTORIES = ("site", "app", "dooh")
 class Dimension(msgspec.Struct, frozen=True, gc=False):
     """One targeting dimension.
 
-    `kind`: the type of entries; `either` is an integer or a text. `case`: how text is compared, as
-    `exact`, `fold` (any case, normal form casefolded), `upper` or `lower` (any case, normal form in
-    upper or lower case); None for integers. `multi`: a request may carry several values, which for
-    `ssp`, `domain` and `category` include derived ones (canonical id, parents). `scope`: whether
-    the values belong to the request or to each impression.
+    `kind`: the type of entries; `either` is an integer or a string. `case`: whether letter case
+    matters in strings (`exact`) or, if not, whether the normal form is casefolded (`fold`), in
+    `upper` or in `lower` case; None for integers. `multi`: a request may carry several values,
+    which for `ssp`, `domain` and `category` include derived ones (canonical id, parents). `scope`:
+    whether the values belong to the request or to each impression.
     """
 
     name: str
@@ -81,7 +81,7 @@ _LANGUAGE = re.compile(r"([A-Za-z]{2,8})(?:[-_].*)?", re.DOTALL)
 
 
 def size(text: str) -> int:
-    """Return the length of a text in UTF-8 bytes."""
+    """Return the length of `text` in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
@@ -96,7 +96,7 @@ def text(value: object) -> str | None:
 
 
 def trimmed(written: str) -> str:
-    """Return a text without surrounding white space and control characters."""
+    """Remove surrounding white space and control characters."""
     return written.strip().strip(BLANKS)
 
 
@@ -116,7 +116,7 @@ def category(written: str) -> str | None:
     """Normalise a category of a site or app: `iab-3-1`, ` IAB 3-1` and `IAB03_1` become `IAB3-1`.
 
     Categories of other taxonomies are converted to upper case without white space. Returns None for
-    a text that is blank, too long, or has several categories.
+    a string that is blank, too long, or has several categories.
     """
     normal = taxonomies.spelled(written if written.isascii() else mapped(written))
     return _short(normal) if normal and normal.count("IAB") < 2 else None
@@ -125,7 +125,7 @@ def category(written: str) -> str | None:
 def primary_subtag(language: str) -> str | None:
     """Return the current code of a tag's primary subtag: `en` for `en-US`, `EN_gb` and `eng`.
 
-    None for a text that is not a language tag.
+    None for a string that is not a language tag.
     """
     match = _LANGUAGE.fullmatch(language.strip(BLANKS))
     return current_code(match.group(1).lower()) if match else None
@@ -152,7 +152,7 @@ def _trimmed(value: object) -> str | None:
 
 
 def _composed(value: object) -> str | None:
-    """Trim a text, and compose its letters (NFC), since macOS may write ü as u and U+0308."""
+    """Trim a string, and compose its letters (NFC), since macOS may write ü as u and U+0308."""
     admitted = _trimmed(value)
     return unicodedata.normalize("NFC", admitted) if admitted is not None else None
 
@@ -216,7 +216,7 @@ def _audience(value: object) -> str | None:
 
 
 def _placement(value: object) -> str | int | None:
-    """Normalise a video placement, a code or its name, or a native one, such as `n1`."""
+    """Normalise a placement: a code for video, one such as `n1` for native ads, or a name."""
     match = _NATIVE_PLACEMENT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return _video_or_named(value)
