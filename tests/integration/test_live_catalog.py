@@ -578,4 +578,4 @@ def test_old_rates_are_logged(
     bank = rates.load()
     monkeypatch.setattr(rates, "load", lambda: replace(bank, date=date(2020, 1, 31)))
     with publishing(database, path):
-        eventually(lambda: "exchange rates are as of 2020-01-31" in caplog.text, "a warning")
+        eventually(lambda: "converted with those of 2020-01-31" in caplog.text, "a warning")

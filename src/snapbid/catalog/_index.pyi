@@ -40,7 +40,7 @@ class Index:
     """
 
     def __new__(cls, source: Any, overlay: Any = None) -> Self:
-        """Open an index and, if given, its overlay. Raises ValueError for any other data."""
+        """Open an index and, if given, its overlay. Raises ValueError if either is not an index."""
     def __len__(self) -> int:
         """Return the number of ranks, including hidden campaigns."""
     def targets(self, dimension: int) -> bool:
@@ -48,7 +48,7 @@ class Index:
         `DIMENSIONS`)."""
     @property
     def has_caps(self) -> bool:
-        """Whether any campaign bids only for a recognised user."""
+        """Whether any campaign has frequency caps, and so bids only if the user is recognised."""
     def rank(self, id: str) -> int | None:
         """Return the rank of a campaign; None if the id is unknown or deleted."""
     def payload(self, rank: int) -> bytes:
@@ -58,7 +58,7 @@ class Index:
     def advertiser(self, rank: int) -> str:
         """Return the campaign's advertiser domain, in lower case."""
     def suspend(self, id: str, creative: str, canonical: str) -> None:
-        """Suspend a campaign's creative at an SSP (canonical id), in this process.
+        """Suspend a campaign's creative for an SSP (canonical id), in this process.
 
         Unknown and hidden campaigns and creatives are ignored.
         """
@@ -102,7 +102,7 @@ class Query:
         """The decoded request."""
     @property
     def user(self) -> str | None:
-        """The user recognised for frequency caps, or None."""
+        """The user's key for frequency caps (see `Lookups.person`), or None."""
     @property
     def point(self) -> tuple[float, float] | None:
         """The user's location (lat, lon) in degrees; None if it is absent or may not be used."""
@@ -141,7 +141,7 @@ class Query:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The amount of work that the search has done in the base so far, as counts.
+        """Counts of the work that the search has done in the base so far.
 
         `blocks` counts the blocks of campaigns searched, and `candidates` the campaigns in these
         blocks that passed the filters made of rows of bits. `rows` counts the filters with a single

@@ -8,7 +8,7 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Build the table that follows a section's entries: the index of each prefix's first entry.
+    """Build the table after a file's entries: the first entry's index for each prefix of members.
 
     Raises ValueError if the entries are not in ascending order.
     """
@@ -18,8 +18,9 @@ class Members:
     """Audience members in mapped files: the base, and the changes that override it.
 
     `key`: the key of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
-    names. Each section is given as a buffer and its number of entries. Raises ValueError for a key
-    or a section of the wrong size.
+    names. `over` (the changes) and `base` are each followed by the number of their entries, and
+    contain the entries and the table from `starts_of`. Raises ValueError if the key, `over` or
+    `base` has the wrong size.
     """
 
     def __new__(

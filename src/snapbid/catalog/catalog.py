@@ -214,13 +214,13 @@ def _rate(_: type, written: Any) -> Fraction:
 
 
 def pack(magic: bytes, head: bytes, section: Buffer) -> list[Buffer]:
-    """Frame a head and the section after it, as pieces for `write`."""
+    """Frame a head, and the data (`section`) after it, as pieces for `write`."""
     start = _PREAMBLE.pack(magic, len(head), zlib.crc32(head)) + head
     return [start.ljust(_aligned(len(start)), b"\0"), section]
 
 
 def unpack(magic: bytes, data: Mapped | Buffer) -> tuple[Buffer, memoryview]:
-    """Return the head and the section framed by `pack`. Raises CatalogError or struct.error."""
+    """Return the head and the data framed by `pack`. Raises CatalogError or struct.error."""
     found, length, checksum = _PREAMBLE.unpack_from(data)
     head = data[_PREAMBLE.size : _PREAMBLE.size + length]
     if found != magic or zlib.crc32(head) != checksum:
@@ -290,5 +290,5 @@ def map_base(path: Path, checksum: int) -> Mapped:
 
 
 def _aligned(offset: int) -> int:
-    """Round an offset up to the next one at which a section may begin."""
+    """Round an offset up to the next one at which the data after a head may begin."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT

@@ -1,9 +1,9 @@
 """The members of audiences, in immutable files beside the catalog (contract 12).
 
-A member file holds a head (JSON) and the members that have changed since the base was made. The
+A member file holds a head (JSON) and the memberships that have changed since the base was made. The
 base is a separate file, named by the head. The publisher writes a new member file and renames it
-over the old one; workers map both files, so any number of them share a single copy. `_members` has
-the layout of a section.
+over the old one; workers map both files, so any number of them share a single copy.
+`_members.pyx` describes how memberships are laid out in both files.
 """
 
 import mmap
@@ -41,8 +41,8 @@ class MemberBase(msgspec.Struct, frozen=True):
 class MemberHead(msgspec.Struct, frozen=True):
     """The head of a member file: the key of the hashes, and the names of audiences and products.
 
-    `audiences` and `products` map numbers to names. `count` and `checksum`: the number of changed
-    members in the file, and the checksum of their section.
+    `audiences` and `products` map numbers to names. `count`: the number of changed memberships in
+    the file; `checksum`: CRC-32 of the data after the head.
     """
 
     key: bytes
@@ -87,14 +87,14 @@ def until_of(moment: datetime) -> int:
 
 
 def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
-    """Read the head of a file; return it and the section after it. Raises CatalogError."""
+    """Read the head of a member file; return it and the data after it. Raises CatalogError."""
     try:
         start, section = catalog.unpack(_MAGIC, data)
         head = msgspec.json.decode(start, type=MemberHead)
     except (struct.error, ValueError) as error:
-        raise CatalogError(f"not a members file of this version: {error}") from error
+        raise CatalogError(f"not a member file of this version: {error}") from error
     if zlib.crc32(section) != head.checksum:
-        raise CatalogError("the members section is damaged")
+        raise CatalogError("the members in the file are damaged")
     return head, section
 
 

@@ -95,8 +95,8 @@ class CatalogPublisher:
     def _warn_of_old_rates(self) -> None:
         if (utc_day(time()) - self._bank.date).days > OLDEST_RATES_DAYS:
             logger.warning(
-                "exchange rates are as of %(date)s: bids, floors and events are converted with"
-                " them; install a newer release, or import rates (snapbid rates import)",
+                "exchange rates are outdated: bids, floors and events are converted with those of"
+                " %(date)s; install a newer release, or import rates (snapbid rates import)",
                 {"date": self._bank.date},
             )
 
