@@ -68,4 +68,4 @@ class RowWriter:
         """
 
     def close(self) -> None:
-        """Release the chunks; bids and notices in flight count as missing."""
+        """Release the chunks; the writer counts bids and notices still in flight as lost."""

@@ -89,7 +89,7 @@ def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
 def fetch_since(
     paths: list[Path], kind: str, campaign: str, since_ms: int, most: int
 ) -> list[tuple[str | None, str, str]]:
-    """Fetch up to `most` counted rows of a kind, as (SSP, auction id, impression id).
+    """Fetch up to `most` rows that count in reports, as (SSP, auction id, impression id).
 
     `kind` is "bid", "win" or "billing"; `campaign` is used for bids only. `since_ms`: the time of
     the oldest row to fetch (epoch ms). Raises OSError.

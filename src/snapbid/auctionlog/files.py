@@ -1,8 +1,8 @@
 """The log's Parquet files: `date=2026-11-22/TOKEN-FIRST-LAST.parquet`, complete or absent.
 
-The name has the worker's token, and the sequence numbers of the first and last rows of the
-conversion. A file is written under a temporary name, synced and renamed. An interrupted conversion
-is repeated with the same names.
+The name has a worker's token, and the sequence numbers of the first and the last of its rows that
+were converted together. A file is written under a temporary name, synced and renamed. An
+interrupted conversion is repeated with the same names.
 """
 
 import re

@@ -100,8 +100,8 @@ class AuctionLog:
     def replayed(self, packed: bytes, verdict: str) -> None:
         """Write the verdict on a notice that was replayed from the spool.
 
-        `packed`: the notice in the form of `ledger.bids.records.NOTICE`. A late notice gets the
-        current time, since it counts on the current day.
+        `packed`: the notice in the form of `ledger.bids.records.NOTICE`. If its verdict is LATE, it
+        gets the current time, since it counts on the current day.
         """
         kind, reason, digest, seconds, ms, *_ = NOTICE.unpack(packed)
         is_late = verdict == NoticeVerdict.LATE

@@ -85,7 +85,8 @@ class WorkerChunks:
 class LogWriter:
     """A converter of this machine's chunks below `directory`.
 
-    Each row is converted within `rotate_s` seconds.
+    A worker's rows are converted once they have waited for `rotate_s` seconds or fill much of the
+    spool, and when the worker has ended.
     """
 
     def __init__(self, directory: Path, rotate_s: float) -> None:
@@ -121,7 +122,7 @@ class LogWriter:
             self._lock = None
 
     def look(self, *, everything: bool = False) -> None:
-        """Convert the rows that are due, or all rows if `everything`. Raises OSError."""
+        """Convert the rows that have waited long enough, or all if `everything`. Raises OSError."""
         known = {chunk.path for worker in self._workers.values() for chunk in worker.chunks}
         for chunk in open_all(self._spool, known):
             worker = self._workers.setdefault(chunk.token, WorkerChunks(chunk.token))
@@ -134,7 +135,7 @@ class LogWriter:
                 del self._workers[worker.token]
 
     def _look_at(self, worker: WorkerChunks, enough: int) -> None:
-        """Convert a worker's rows if they are due, or take up `enough` bytes."""
+        """Convert a worker's rows if they are old, take `enough` bytes, or the worker has ended."""
         # Check before reading the ends: a worker that is gone by now writes no more.
         gone = all(chunk.is_abandoned() for chunk in worker.chunks)
         while waiting := worker.waiting():
