@@ -26,7 +26,7 @@ def exposition(
 ) -> bytes:
     """Render all slots as Prometheus text (`CONTENT_TYPE`), with every metric of `DEFINITIONS`.
 
-    `watched`: by name, the samples of metrics that are not counted in slots (WATCHED).
+    `watched`: the samples, by name, of the metrics in WATCHED, which are not counted in slots.
     """
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.registry import Collector

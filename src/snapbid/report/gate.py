@@ -1,11 +1,11 @@
-"""Admit a request for an SSP's document if it has that SSP's report token (contract 6 and 11).
+"""Admit a request for an SSP's report or other data if it has the SSP's token (contract 6 and 11).
 
 Checks come in this order: path (404), method (405), token (401), rate (429). The id in the path is
 only compared with the token's `sub`, so answers do not reveal which SSPs are registered: any id
 without its own token gets the same 401.
 
 A token allows 10 requests in any rolling minute, over all workers. While Redis is down there is no
-limit: the warehouse has the figures, so partners who want to reconcile need not be refused.
+limit: the figures are in the warehouse, so partners can still get them.
 """
 
 import hashlib
@@ -86,7 +86,7 @@ class TokenGate:
         self._basic = basic
 
     async def serve(self, scope: Scope, receive: Receive, ssp: str | None, make: Make) -> Answer:
-        """Answer a request for a document of `ssp` (None: unknown path). Raises Problem.
+        """Answer a request for data of `ssp` (None: unknown path). Raises Problem.
 
         `make` answers an admitted request; the quota's headers are added to its answer or Problem.
         """

@@ -31,8 +31,8 @@ class ReportWindow(NamedTuple):
 def parse(query: bytes, today: date) -> ReportWindow:
     """Parse the window of a query string.
 
-    Raises BadDate with all mistakes in the dates or, if there are none, BadWindow with all mistakes
-    in the window.
+    Raises BadDate, which lists all mistakes in the dates, or, if the dates are valid, BadWindow,
+    which lists all mistakes in the window.
     """
     return (_parse_usual if len(query) <= _KEPT_BYTES else _parse)(query, today)
 
