@@ -52,7 +52,7 @@ class RequestCounts:
     def country(self) -> int:
         """The number of requests with a known country.
 
-        `strange_country` is the number of requests whose country is unknown.
+        `strange_country` is the number of requests that state an unknown country.
         """
     @property
     def strange_country(self) -> int: ...
@@ -212,8 +212,7 @@ class SnapshotCore:
 class Choice:
     """The campaign and creative chosen for one impression.
 
-    `deal`: an index into `imp.pmp.deals`, or -1. `quantity`: how many impressions this one stands
-    for.
+    `deal`: an index into `imp.pmp.deals`, or -1. `quantity`: how many impressions `imp` stands for.
     """
 
     def __init__(
@@ -230,7 +229,7 @@ class Choice:
     @property
     def quantity(self) -> float: ...
     def replaced_by(self, rank: int, creative: int, deal: int) -> Choice:
-        """Return the choice that puts another campaign (`rank`) on the same impression."""
+        """Return the choice of another campaign (`rank`) for the same impression."""
 
 @final
 class Decision:

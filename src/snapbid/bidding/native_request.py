@@ -204,7 +204,7 @@ def _decode(text: str) -> NativeMarkup | None:
 
 
 def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
-    """Return why assets cannot be answered, in the form of `fault_of`; None if they can."""
+    """Return why the requested assets are unusable, in the form of `fault_of`, or None."""
     if not assets:
         return ".assets: is missing or empty"
     if len(assets) > MAX_ASSETS:

@@ -221,7 +221,7 @@ def _rule_of_creatives(ranks: list[int], imp: Imp, asking: _Asking) -> str:
 
 
 def any_assets(native: Native | None) -> dict[str, Any]:
-    """Return a native request that accepts any assets, with the placement type of `native`'s."""
+    """Return a native request that accepts any assets; its placement type is that of `native`."""
     asked = None if native is None else NATIVE_REQUESTS.of(native)
     return {"assets": _ANY_ASSETS, "plcmttype": None if asked is None else asked.plcmttype}
 
