@@ -48,7 +48,7 @@ def _check_data(value: Any, at: Path, mistakes: Mistakes) -> dict[str, str]:
 
 
 def _key(kind: str) -> str:
-    """Shorten and quote an overlong key for a message."""
+    """Return a key for a message; an overlong one is shortened and quoted."""
     return kind if len(kind) <= MAX_NAME else shown(kind)
 
 

@@ -146,7 +146,10 @@ def _missing(parent: Node, form: _Children, version: str) -> Iterator[Remark]:
 
 
 def _misplaced(parent: Node, version: str, form: _Children, other: _Children) -> Iterator[Remark]:
-    """Yield unknown and repeated children, and the first child that is out of order."""
+    """Yield unknown and repeated children, and the first child that is out of order.
+
+    `form`: the rules of this version of VAST; `other`: those of the other versions.
+    """
     seen: set[str] = set()
     last, is_ordered = parent, form.is_ordered
     for child in parent.children:

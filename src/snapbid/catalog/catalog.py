@@ -112,10 +112,10 @@ class Catalog:
     """An open catalog.
 
     `ssps`: canonical ids by descriptor; `ssp_numbers`: the descriptors' numbers in the ledger's
-    records; `reported`: `ssps`, plus former variants with reports, which map to themselves;
-    `access`, `events`, `former_ids`, `ledger`, `warehouse`, `suspensions`: as in `Head`;
-    `click_key` signs click ids. `base` and its mapping, `mapped`, are None if all campaigns are in
-    the catalog file.
+    records; `reported`: `ssps`, except that descriptors with reports from before they joined a
+    family map to themselves; `access`, `events`, `former_ids`, `ledger`, `warehouse`,
+    `suspensions`: as in `Head`; `click_key` signs click ids. `base` and its mapping, `mapped`, are
+    None if all campaigns are in the catalog file.
     """
 
     def __init__(
