@@ -30,7 +30,7 @@ COMPARISONS: Final = {  # by name, the sources of the first and the second figur
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Two figures that should match but differed in two successive audits.
+    """Two figures that should match, but differ.
 
     `comparison`: a key of COMPARISONS; `what`: the compared figure, as named for operators.
     """
@@ -69,7 +69,7 @@ async def fetch_audit(redis: Redis) -> AuditReport | None:
 
 
 class LoggedBid(NamedTuple):
-    """The ids of a bid; `ssp`: canonical id of the SSP, None if unknown."""
+    """A bid in the auction log; `ssp`: the canonical id of its SSP, None if unknown."""
 
     ssp: str | None
     auction_id: str
@@ -83,7 +83,7 @@ class LoggedBid(NamedTuple):
 
 
 class RecordedBids:
-    """The bids in a ledger, looked up in all shards: a move may have taken a bid to any of them."""
+    """A lookup of bids in all shards of a ledger, since a move may have taken a bid to any."""
 
     def __init__(self, redis: Redis, shards: int) -> None:
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]

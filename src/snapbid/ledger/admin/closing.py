@@ -1,9 +1,9 @@
 """Close and reopen shards while a ledger is moved out of or into them.
 
-To workers, a closed ledger is unavailable: bids get a 204, notices are spooled, events get a 503.
-The drain continues. Scripts need no check: closing renames the registry of time buckets and the
-event stream, and puts strings in their place, so every script that would remember, settle or roll
-back something fails before it writes, and so does each XADD.
+To workers, a closed ledger is unavailable: bid requests get a 204, notices are spooled, and events
+get a 503. The drain continues. Scripts need not check for this: closing renames the registry of
+time buckets and the event stream, and puts strings in their place. So every script that would
+remember a bid, settle a notice or roll back a batch fails before it writes, and so does each XADD.
 
     {sbN}:closed     the reason: `being moved to …`, `moved to …`, `filling from …`
     {sbN}:closed:r   the registry of time buckets
@@ -22,7 +22,7 @@ FILLED: Final = "filled "
 
 
 def marks(keys: ShardKeys) -> set[bytes]:
-    """Return the keys that keep a shard closed."""
+    """Return the keys that must exist for a shard to stay closed."""
     return {f"{keys.prefix}{name}".encode() for name in ("closed", "r", "e")}
 
 

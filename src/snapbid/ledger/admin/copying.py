@@ -30,10 +30,10 @@ class CopyError(RedisError):
 
 
 class ShardClocks(NamedTuple):
-    """A shard's hold clock, and two times of each process by this clock; all in ms.
+    """A shard's hold clock, and its records of processes; all times are in ms by this clock.
 
-    `now`: the clock's current time. `processes` maps the token of a process to the time up to which
-    its notices are settled, and the time of its last heartbeat.
+    `processes` maps the token of a process to the time up to which its notices are settled, and the
+    time of its last heartbeat.
     """
 
     now: int
@@ -153,9 +153,9 @@ class Copy:
     async def _copy_users(
         self, keys: ShardKeys, names: Sequence[bytes], shifts: Sequence[int]
     ) -> None:
-        """Copy holds or impressions to their users' shards.
+        """Copy users' holds or impressions (the keys `names`) to the shards of these users.
 
-        `shifts`: what to add to their times (ms), by target shard.
+        `shifts`: how much to add to their times (ms), by target shard.
         """
         reads = [part for n in names for part in (("ZRANGE", n, 0, -1, "WITHSCORES"), ("PTTL", n))]
         values = await self._read(reads)

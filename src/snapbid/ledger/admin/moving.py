@@ -47,7 +47,7 @@ class MoveError(RedisError):
 
 
 class LedgerPlace(NamedTuple):
-    """A ledger's location and number of shards; `replicas`: see Connections."""
+    """The URL of a ledger and its number of shards; `replicas`: see Connections."""
 
     url: str
     shards: int
@@ -59,7 +59,7 @@ class LedgerPlace(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The ledger's location for messages, without the password."""
+        """The address (without password), database and number of shards, for messages."""
         parts = (addresses.database(self.url), counted(self.shards, "shard"))
         return f"{address(self.url)} ({', '.join(filter(None, parts))})"
 
@@ -88,7 +88,7 @@ class LedgerSide:
             await closing.close(self.redis, keys, why)
 
     async def reopen(self) -> None:
-        """Open the shards, shard 0 last, since its state is the state of the move."""
+        """Open the shards, shard 0 last, since its state shows the progress of the move."""
         for keys in reversed(self.keys):
             await closing.reopen(self.redis, keys)
 
@@ -99,13 +99,13 @@ class LedgerSide:
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:
         """Begin a run of Redis in a shard that is being filled; return the shard's state.
 
-        `warehouse`: the id of the warehouse whose numbers the ledger uses.
+        `warehouse`: the id of the warehouse that numbers the ledger's SSPs and campaigns.
         """
         answer = await self._begin(keys=keys.script_keys, args=[warehouse, self.shards, "fills"])
         return ShardState.parse(answer)
 
     async def wipe(self) -> None:
-        """Delete all data of closed shards, which stay closed."""
+        """Delete all data of the ledger, except for what keeps its shards closed."""
         for keys in self.keys:
             kept = closing.marks(keys)
             async for batch in scan(self.redis, keys.prefix, GONE):
@@ -248,7 +248,7 @@ async def _check_destination(source: LedgerSide, new: LedgerPlace) -> None:
 
 
 async def _check_shards(target: LedgerSide) -> None:
-    """Raise MoveError if the new ledger already has a number of shards other than --shards."""
+    """Raise MoveError if the new ledger exists, with a number of shards other than --shards."""
     count = await parts.fetch_count(target.redis)
     if count not in (0, target.shards):
         raise MoveError(
@@ -314,7 +314,7 @@ async def _origin(ledger: LedgerSide) -> str:
 
 
 async def _is_filled_from(ledger: LedgerSide, epoch: str) -> bool:
-    """Whether a move from the ledger `epoch` is unfinished, or was undone."""
+    """Whether a move into `ledger` from the one with this epoch is unfinished or was undone."""
     return await ledger.closed() == f"{closing.FILLING}from {epoch}"
 
 
@@ -331,7 +331,7 @@ async def _is_in_use(ledger: LedgerSide) -> bool:
 
 
 async def _began(source: LedgerSide) -> str:
-    """Fetch the time (epoch s) when a run of Redis last began or the ledger was last adopted.
+    """Fetch when a run of Redis last began or another warehouse took the ledger over (epoch s).
 
     In the new ledger, a notice from before this time never counts for a bid made after it.
     """
@@ -351,7 +351,10 @@ async def _clocks(redis: Redis, keys: ShardKeys) -> ShardClocks:
 
 
 async def _set_clocks(target: LedgerSide, keys: ShardKeys, clocks: ShardClocks) -> None:
-    """Set the hold clock (clock.lua), and have holds wait for spools and outboxes."""
+    """Set a new shard's hold clock (clock.lua).
+
+    Its holds wait for notices that `clocks.processes` may have spooled, and for all outboxes.
+    """
     redis = target.redis
     settled = min([clocks.now, *(settled for settled, _ in clocks.processes.values())])
     names = ("h", "spools", "outboxes", "delivered")
@@ -371,7 +374,7 @@ async def _set_clocks(target: LedgerSide, keys: ShardKeys, clocks: ShardClocks) 
 
 
 async def _deliver_outboxes(source: LedgerSide) -> None:
-    """Deliver all outbox entries to the shards of their users. Raises MoveError if that stalls."""
+    """Deliver all outbox entries to the users' shards. Raises MoveError if delivery stalls."""
     if source.shards == 1:
         return
     sweeper = OutboxSweeper(source.connections, source.shards, time)
@@ -437,7 +440,7 @@ async def _sum(ledger: LedgerSide, count: Callable[[ShardKeys], Awaitable[int]])
 async def _until_none(left: Callable[[], Awaitable[int]], what: str) -> None:
     """Wait until `left` returns 0. Raises MoveError after CARRIED_S without progress.
 
-    `what`: the error's text, which follows the number left.
+    `what`: the text of the error after the number left.
     """
     loop = asyncio.get_running_loop()
     least, since = await left(), loop.time()

@@ -30,9 +30,9 @@ class AnswerBids:
     """The bids of one 200 answer, waiting to be remembered.
 
     `now`: epoch seconds, and the milliseconds of that second; `answer`: the answer's identity (24
-    bits); `counted`: whether an earlier batch has counted the answer. `user` is required if limits
-    have caps. Raises OverflowError for values that do not fit the layout, TypeError and
-    AttributeError for malformed bids.
+    bits); `counted`: whether the answer was counted in an earlier batch. `user` is required if the
+    limits of a bid have caps. Raises OverflowError for values that do not fit the layout, TypeError
+    and AttributeError for malformed bids.
     """
 
     def __new__(
@@ -71,13 +71,13 @@ class AnswerBids:
     def done(self) -> Pending[Verdicts]: ...
     @property
     def deadline(self) -> float:
-        """The deadline in loop time."""
+        """The event loop time at which the answer times out."""
 
     def accept(self, verdicts: Verdicts) -> bool:
         """Resolve the answer with the verdicts; return whether it was still pending."""
 
     def refuse(self) -> None:
-        """Resolve the answer with "", which means that its bids were not remembered."""
+        """Resolve the answer with "": its bids were not remembered in time."""
 
 def join(answers: list[AnswerBids]) -> tuple[bytes, bool]:
     """Join the entries of all bids; also return whether any bid has limits."""

@@ -11,7 +11,7 @@ from snapbid.ledger.scripts import script
 
 
 class OwnClock(NamedTuple):
-    """The lead of this machine's clock over another, accurate to within `doubt_s`."""
+    """How far this machine's clock is ahead of another (s), to within `doubt_s`."""
 
     ahead_s: float
     doubt_s: float
@@ -51,7 +51,7 @@ class LedgerClock:
 
     @property
     def behind_ms(self) -> int:
-        """The lag of this machine's clock behind that of Redis (ms)."""
+        """How far this machine's clock is behind that of Redis (ms)."""
         return 0 if self._simulated else round((self._ahead_s - self._own_ahead_s) * 1000)
 
     def now(self, loop_s: float) -> tuple[int, int]:
@@ -69,7 +69,7 @@ class LedgerClock:
         return int((loop_s + self._ahead_s) * 1000)
 
     def adjust(self, server_ms: int, asked_s: float, answered_s: float) -> None:
-        """Adjust to a reading of the clock of Redis, made between two times of the event loop.
+        """Adjust to a reading of Redis' clock, made between `asked_s` and `answered_s` (loop time).
 
         The offset changes only if it lies outside the interval that the reading allows, so a slow
         reading, as on a busy machine, never spoils a faster one. Precision matters: the order of a

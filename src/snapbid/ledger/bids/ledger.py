@@ -104,7 +104,7 @@ class Ledger:
         done: "Pending[str | None]",
         otherwise: tuple[int, bytes] | None,
     ) -> None:
-        """Spool a notice, followed by the second notice that its URL may mean, if there is one."""
+        """Spool a notice, followed by the alternative reading of its URL, if there is one."""
         own_time = not self._clocks[number].is_known
         notices = [(number, _spooled(packed))]
         if otherwise is not None:
@@ -195,7 +195,7 @@ class Ledger:
             shard.belong_to(warehouse, epochs)
 
     def use_families(self, families: Mapping[int, int]) -> None:
-        """Group SSPs into families; `families` maps variants' numbers to their families' numbers.
+        """Group SSPs into families; `families` maps an SSP's number to its family's number.
 
         Any other SSP is a family by itself. An SSP never replaces the bids of another family.
         """
@@ -241,7 +241,7 @@ class Ledger:
             return ""
 
     def shard_of(self, auction_id: bytes) -> int:
-        """Return the number of an auction's shard, whose allowances pay for the auction's bids."""
+        """Return the number of the shard that remembers an auction's bids and pays for them."""
         return shard_of(auction_id, len(self._shards))
 
     async def settle(
@@ -257,8 +257,9 @@ class Ledger:
 
         `reason`: the loss reason. `kind` includes ALTERED if the URL was altered in transit.
         `otherwise`: auction and impression id to try if a spooled notice's bid turns out to be
-        unknown. Signed bids of a family are kept apart, as if their auction ids began with
-        `family`. Raises SpoolFullError if the notice can be neither settled nor spooled.
+        unknown. `family`: the prefix that keeps apart the signed bids of SSP families
+        (records.family_of), or empty. Raises SpoolFullError if the notice can be neither settled
+        nor spooled.
         """
         if family:
             auction_id = family + auction_id

@@ -1,4 +1,4 @@
-"""Erase users from the ledger: from cap holds, cap impressions and open bids (money.lua)."""
+"""Erase users from the ledger: from frequency caps and open bids (money.lua)."""
 
 import asyncio
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class ErasedUsers(NamedTuple):
 async def erase(
     connections: Connections, shards: int, users: Iterable[str], *, dry_run: bool = False
 ) -> ErasedUsers:
-    """Remove users, named as in bidding/identity.py, from all shards; a dry run only counts.
+    """Remove users (identified as in bidding/identity.py) from all shards; a dry run only counts.
 
     Scans all keys of caps and bids, then waits until replicas have the changes. Raises RedisError.
     """

@@ -46,7 +46,7 @@ NOTICE: Final = Struct("<Bh16sIHIH")
 class BidVerdict(StrEnum):
     """The outcome of remembering a bid.
 
-    `UNCONFIRMED`, from `look` only: Redis has started or lost its data, and budgets are not yet
+    `UNCONFIRMED`, from `look` only: Redis has restarted or lost its data, and budgets are not yet
     restored; `remember` then gives `OVER_BUDGET`. `CAPS_UNAVAILABLE`: the shard with the user's
     impressions is unavailable. `OVER_SHARE`: several SSPs compete for the budget, and this one has
     used its share. `TAKEN`: another family of SSPs has a bid on this impression. `OVER_SUM`: the
@@ -83,12 +83,12 @@ def family_of(canonical: str) -> bytes:
 
 
 def marked(campaign: int, mark: int) -> int:
-    """Pack a creative's mark (0 to 255) above its campaign's number (the lower 32 bits)."""
+    """Pack a creative's mark (campaigns/suspensions.py) above its campaign's number (32 bits)."""
     return mark << 32 | campaign
 
 
 def identity(marked: int, answer: int) -> int:
-    """Pack a bid's identity: the creative's mark above the answer's 24 bits (see records.lua)."""
+    """Pack a bid's identity: the mark in `marked` above the answer's 24 bits (see records.lua)."""
     return marked >> 32 << 24 | answer
 
 
@@ -137,7 +137,7 @@ class BidBatch(NamedTuple):
 
 
 def counters(answers: list[AnswerBids]) -> list[str | bytes | int]:
-    """Encode, for remember.lua, each day's counter increments if all bids are kept."""
+    """Encode for remember.lua, by day, the counter increments that apply if all bids are kept."""
     parts: list[str | bytes | int] = []
     for day, names, increments in count(answers):
         parts += (_date(day), len(names), *names, *increments)
@@ -150,7 +150,7 @@ def _date(day: int) -> str:
 
 
 def verdicts(answers: Sequence[AnswerBids], refused: bytes) -> list[Verdicts]:
-    """Parse remember.lua's list of refused bids (`3b12c`) into verdicts for each answer."""
+    """Parse remember.lua's refusals (`3b12c`: `b` for bid 3, `c` for bid 12) into verdicts."""
     letters = [KEPT] * sum([answer.bids for answer in answers])
     number = ""
     for character in refused.decode():

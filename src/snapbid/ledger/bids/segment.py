@@ -12,7 +12,7 @@ from snapbid.base.redis_keys import ShardKeys
 
 
 class FormerLedger(NamedTuple):
-    """A ledger before a move, which took bids of shard N to shard N modulo the new count."""
+    """An earlier ledger; its move took shard N to shard N modulo the new number of shards."""
 
     shards: int
     until: int  # when its last bids expire here (epoch s)
@@ -26,9 +26,10 @@ def parse_former(text: str) -> list[FormerLedger]:
 class ShardState(NamedTuple):
     """The state of a shard, as returned by begin.lua.
 
-    `warehouse`: the warehouse whose numbers the ledger uses; "" until a drain or worker has set it.
-    `former`: the ledgers that this one was moved from, oldest first; `moved_from`: the epoch of the
-    newest of them. `shards`: the number of shards; 0 until a drain or worker has set it.
+    `warehouse`: the warehouse that numbers the SSPs and campaigns; "" until a drain or worker has
+    set it. `former`: the ledgers that this one was moved from, oldest first; `moved_from`: the
+    epoch of the newest of them. `shards`: the number of shards; 0 until a drain or worker has set
+    it.
     """
 
     epoch: str

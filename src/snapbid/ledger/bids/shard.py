@@ -95,8 +95,8 @@ class PendingNotice(msgspec.Struct, frozen=True):
     """A notice waiting to be settled.
 
     `done` becomes a NoticeVerdict, or None if a spooled notice could not be settled. `otherwise`:
-    the shard and the encoding of a second notice, with the other ids that the URL may mean
-    (Ledger.settle). If this notice is spooled, so is the second.
+    the shard and the encoding of an alternative notice, with the other ids that the URL may mean
+    (Ledger.settle). If this notice is spooled, so is the alternative.
     """
 
     packed: bytes
@@ -126,14 +126,15 @@ class Rollback(msgspec.Struct, frozen=True):
 
 
 class GroupCommit:
-    """The batches of a shard and the handling of replies; all times are event loop times.
+    """The queues of requests to a shard, which fill its batches and handle the replies.
 
-    A command is the name of a script with its arguments.
+    LedgerShard sends the batches, whose commands are names of scripts with arguments. All times are
+    event loop times.
 
     `ttl_s`: how long a bid is remembered; `hold_s`: how long its cost is held. `to_spool` takes a
     notice that Redis has not settled in time; `is_spool_empty` returns whether all spooled notices
-    are settled. `token`, if set, identifies this process to the ledger, where holds wait for its
-    notices (clock.lua).
+    are settled. `token`, if set, identifies this process in the ledger: no hold ends while a notice
+    of its bid may be waiting in this process (clock.lua).
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class GroupCommit:
         return self._batches
 
     def is_certain(self, batch: int) -> bool:
-        """Whether the outcome of a batch, and of all earlier ones, is known."""
+        """Whether a batch and all earlier ones were acknowledged or rolled back."""
         return all(doubtful.number > batch for doubtful in self.unconfirmed)
 
     def remember(self, answer: AnswerBids) -> int:
@@ -298,7 +299,7 @@ class GroupCommit:
         return (*head, entries, f"{self.warehouse} {self.families}", *counters(answers))
 
     def _note_settled(self, until: int | None) -> None:
-        """Note that all notices up to `until` (hold clock) are settled, unless some are spooled."""
+        """Note that all notices up to `until` (hold clock) are settled, if the spool is empty."""
         if until is not None and self._is_spool_empty():
             self._settled_until = until
 
@@ -425,7 +426,7 @@ class ForeignLedgerError(RedisError):
             )
         elif state.shards not in (0, shards):
             super().__init__(
-                f"the ledger has {state.shards} shards, this process {shards}: restart it"
+                f"the ledger has {state.shards} shards, but this process uses {shards}: restart it"
             )
         else:
             super().__init__(f"the ledger ({state.epoch}) is not the warehouse's own")

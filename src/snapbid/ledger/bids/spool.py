@@ -61,7 +61,7 @@ class Spool:
 
     @property
     def holds_own(self) -> bool:
-        """Whether this worker has a file that it has not yet set aside."""
+        """Whether this worker has notices in a file that it has not yet set aside."""
         return self._file is not None
 
     @property
@@ -80,10 +80,10 @@ class Spool:
         *,
         own_time: bool = False,
     ) -> None:
-        """Append notices, each with its shard; `done` becomes SPOOLED once they are synced.
+        """Append notices, each with its shard; `done` resolves to SPOOLED once they are synced.
 
-        `done` raises SpoolFullError if they cannot be written. `own_time`: whether their times were
-        read from this machine's clock instead of that of Redis.
+        `done` raises SpoolFullError if they cannot be written. `own_time`: whether the notices have
+        times by this machine's clock instead of that of Redis.
         """
         marks = _OWN_TIME if own_time else 0
         try:
@@ -252,11 +252,10 @@ class SpoolFile:
         return self._path.stem
 
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
-        """Read (shard, notice) pairs, skipping a truncated entry, whose sender got no answer.
+        """Read (shard, notice) pairs; skip a truncated entry, whose sender got no answer.
 
-        Times read from this machine's clock are converted to the clock of Redis, which is
-        `behind_ms` ahead of it. Returns None for a file in another format, which is left to the
-        release that wrote it.
+        Times by this machine's clock, which is `behind_ms` behind that of Redis, are converted.
+        Returns None for a file in another format, which is left to the release that wrote it.
         """
         data = self._path.read_bytes()
         if not data.startswith(MAGIC):

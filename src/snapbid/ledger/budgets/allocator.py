@@ -213,9 +213,9 @@ class Allocator:
         return min(GROWING_MS if budget.grows else SPENT_MS, midnight_ms)
 
     def _passed(self, campaign: int) -> tuple[float, dict[tuple[str, int], int]]:
-        """Return the seconds since a campaign's last round, and what its allowances had used then.
+        """Return the seconds since a campaign's last round, and the amounts used until then.
 
-        The amounts are by period and shard. The caller updates them in place for the next round.
+        The amounts are by period and shard; the caller updates this dict for the next round.
         """
         now = monotonic()
         at, use = self._looks.pop(campaign, (now - 1.0, {}))
@@ -229,7 +229,7 @@ class Allocator:
     async def _exchange_all(
         self, messages: Sequence[Sequence[_Message]]
     ) -> list[list[AllowanceReport] | None]:
-        """Update the allowances of each shard; return reports, None for an unavailable shard."""
+        """Send each shard its updates; return the reports by shard, None for an unavailable one."""
 
         async def exchange(shard: int) -> list[AllowanceReport]:
             return await self._exchange(shard, messages[shard]) if messages[shard] else []
@@ -333,7 +333,7 @@ class Allocator:
 
 
 class _Move(NamedTuple):
-    """A campaign's accounts after a round, and the updates of its allowances by shard.
+    """A campaign's accounts (by period) after a round, and the updates of its allowances, by shard.
 
     `unexplained`: the result of escrow.unexplained.
     """

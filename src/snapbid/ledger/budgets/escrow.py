@@ -50,7 +50,7 @@ class Allowance(NamedTuple):
 
 
 class AccountEntry(NamedTuple):
-    """An account's record of a shard; `is_known`: whether it includes the shard's own figures."""
+    """An account's record of a shard; `is_known`: whether the shard's allowance has been read."""
 
     granted: int = 0
     returned: int = 0
@@ -85,10 +85,11 @@ def learn(account: Account, allowances: Sequence[Allowance | None]) -> Account:
 
 
 def unexplained(account: Account, allowances: Sequence[Allowance | None]) -> tuple[int, int]:
-    """Sum up grants that exceed the account's record; return (allowances' sum, account's sum).
+    """Sum up the grants of shards whose allowance records more than the account does.
 
-    Only known allowances count. If the account has not changed meanwhile, any excess proves a
-    defect: the account has lost grants, so it may grant their money again.
+    Returns the sum in the allowances, and the sum in the account; unknown allowances are left out.
+    Unless the account changes meanwhile, any excess proves a defect: the account has lost grants,
+    so it may grant the same money again.
     """
     pairs = [
         (allowance.granted, entry.granted)

@@ -33,8 +33,8 @@ class Limits:
     `daily_micros`, `total_micros`: the budget; None for unlimited. `even_from_ms`: creation time of
     a campaign with pacing `even` (epoch ms), else None. `caps`: (impressions, seconds) pairs.
     `in_escrow`: whether shards spend grants (escrow.py), which follow the budget and its pacing.
-    `kinds`: flags for the records of the campaign's bids. `caps_alone`: the limits without the
-    budget, encoded for caps.lua.
+    `kinds`: flags that the campaign's bids get in their records (HELD, CAPPED). `caps_alone`: the
+    limits without the budget, encoded for caps.lua.
     """
 
     __slots__ = ("_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",

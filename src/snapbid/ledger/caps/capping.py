@@ -32,7 +32,7 @@ _STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # verdicts that leave no hold to
 
 
 class Capping:
-    """A way to remember answers with capped bids, in two steps: holds first, then the bids."""
+    """Remembering answers with capped bids in two steps: first the holds, then the bids."""
 
     def __init__(self, shards: Sequence[LedgerShard]) -> None:
         self._shards = shards
@@ -56,7 +56,7 @@ class Capping:
         within_s: float,
         counted: bool,
     ) -> "asyncio.Future[Verdicts] | None":
-        """Remember the bids of an answer; see `Ledger.remember`. `shard` is the auction's.
+        """Remember the bids of an answer; see `Ledger.remember`. `shard`: the auction's shard.
 
         A capped bid is refused with CAPS_UNAVAILABLE if the user's shard does not answer in time.
         """
@@ -103,7 +103,7 @@ class _Holds:
         self._holds.append((index, hold, caps))
 
     async def make(self, within_s: float) -> dict[int, str]:
-        """Make the holds; return the verdicts on refused holds, by the index of the bid."""
+        """Send the holds; return the verdicts on the refused ones, by the index of the bid."""
         waiting = [
             (index, self._shard.hold(b"".join((hold, _SIZE.pack(len(caps)), caps)), within_s))
             for index, hold, caps in self._holds

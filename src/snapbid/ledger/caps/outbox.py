@@ -10,8 +10,9 @@ A hold must not expire before all wins that came before its end are delivered, o
 exceeded. So a round also reports to the user's shard the time, by that shard's hold clock, up to
 which an outbox is delivered. If the round leaves no entry in the outbox, this is the time up to
 which all notices had been settled at the previous round (clock.lua): the outbox was read after
-that, so entries of these notices were among those delivered. Once an outbox has not reported for 15
-minutes of the hold clock, because its shard is unavailable, holds no longer wait for it.
+that, so entries of these notices were among those delivered. Once there has been no such report for
+15 minutes of the hold clock, because the outbox's shard is unavailable, holds no longer wait for
+the outbox.
 """
 
 import secrets
@@ -34,7 +35,7 @@ _USER_AT: Final = 5
 
 
 class _Outbox(NamedTuple):
-    """A shard's entries for another shard; `is_whole`: whether none are left out."""
+    """Entries of a shard's outbox for another shard; `is_whole`: whether these are all of them."""
 
     entries: bytes
     is_whole: bool
@@ -136,5 +137,8 @@ def user_of(entry: bytes) -> bytes:
 
 
 def _split(entries: bytes) -> list[bytes]:
-    """Split concatenated entries; once sorted, those of rolled-back bids come last."""
+    """Split concatenated entries.
+
+    An entry begins with its kind, so sorting puts those of rolled-back bids last.
+    """
     return [entries[at : at + ENTRY_SIZE] for at in range(0, len(entries), ENTRY_SIZE)]

@@ -4,7 +4,7 @@ Each file names its includes at the top (see redisclient/scripts.py), and gets t
 
     SHARDS             number of shards; with several, budgets are in escrow, and caps in the users'
                        shards
-    LIMITED            whether bids may have limits; only remember.lua reads it
+    LIMITED            whether bids may have limits; only remember.lua uses it
     SIMULATED          whether the caller's time replaces the server's
     LARGEST_STEP_MS    largest step of the hold clock between two calls (clock.lua)
     SPOOL_GIVEN_UP_MS  how long holds wait for a process without a heartbeat
