@@ -30,7 +30,7 @@ EntryId = tuple[int, int]  # of a stream
 
 
 class _Look(NamedTuple):
-    """The counts of one shard, and the oldest and newest entries waiting in its stream."""
+    """A shard's counts of accepted events, and the oldest and newest entry of its event stream."""
 
     counts: Counter[Minute]
     oldest: EntryId | None
@@ -38,7 +38,7 @@ class _Look(NamedTuple):
 
 
 class AcceptedEvents:
-    """A comparison of recently accepted with stored events; `clock` returns epoch seconds."""
+    """A comparison of recently accepted events with stored ones; `clock` returns epoch seconds."""
 
     def __init__(self, redis: Redis, shards: int, clock: Callable[[], float]) -> None:
         self._redis = redis
@@ -72,9 +72,9 @@ class AcceptedEvents:
         return [*range(self._shards), *await fetch_leftovers(self._redis, self._shards)]
 
     async def _look_at(self, keys: ShardKeys) -> _Look:
-        """Read a shard's oldest entry, counts and newest entry, in this order.
+        """Read a shard's oldest stream entry, its counts and its newest entry, in this order.
 
-        Any counted event that is still queued then lies between the two entries.
+        So any counted event that is still queued lies between the two entries.
         """
         oldest: Any = await self._redis.xrange(keys.events, count=1)
         scan = self._redis.hscan_iter(keys.accepted, count=SCANNED)
@@ -95,7 +95,7 @@ class AcceptedEvents:
         """Drop the counts of old minutes.
 
         A minute's count is dropped after COMPARED minutes if all its events are `stored`, otherwise
-        after DIFFERING minutes. `now`: the current minute since 1970.
+        after DIFFERING minutes. `now`: the current minute, counted from 1970.
         """
         for number, look in self._before.items():
             gone = [
@@ -108,7 +108,7 @@ class AcceptedEvents:
 
 
 def _waits(before: _Look, now: _Look | None) -> bool:
-    """Return whether an entry that waited at the earlier look may still be waiting."""
+    """Return whether a stream may still have an entry that it had at the previous call."""
     if before.newest is None or now is None or now.oldest is None:
         return False
     return now.oldest <= before.newest

@@ -1,13 +1,13 @@
-"""`snapbid ledger adopt`: make the ledger in Redis the warehouse's own; empty it if it is foreign.
+"""`snapbid ledger adopt`: make the ledger in Redis this warehouse's; empty it if it was another's.
 
 A former ledger of this warehouse, or a restored copy of its own ledger, keeps its data. Before
-campaigns with a budget bid, the drain adds the spend counted elsewhere meanwhile (confirm.py).
+campaigns with a budget bid, the drain adds the spend that is missing from the data (confirm.py).
 Holds no longer wait for notices that the processes registered in the ledger may have spooled,
 since none of these processes is running.
 
 A ledger names SSPs and campaigns by the numbers that its warehouse gave them; in another warehouse
-the same numbers denote other SSPs and campaigns. So a foreign ledger is emptied of bid records,
-holds, budgets, counters and request statistics. Server events that are still queued stay.
+the same numbers denote other SSPs and campaigns. So another warehouse's ledger is emptied of bid
+records, holds, budgets, counters and request statistics. Server events that are still queued stay.
 """
 
 import secrets
@@ -33,10 +33,9 @@ class Adopted(NamedTuple):
 
 
 async def adopt(settings: StoreSettings) -> Adopted:
-    """Adopt the ledger, emptying shards that belong to other warehouses. Raises the stores' errors.
+    """Adopt the ledger; empty shards that belong to another warehouse. Raises the stores' errors.
 
-    Waits until replicas have the changes; otherwise a failover could bring the former owner's
-    shards back.
+    Waits until replicas have the changes; otherwise a failover could undo them.
     """
     connections = Connections(settings.redis_url, settings.redis_replicas)
     redis = connections.client()
@@ -60,7 +59,10 @@ async def adopt(settings: StoreSettings) -> Adopted:
 
 
 async def _adopt(redis: Redis, keys: ShardKeys, warehouse: str, shards: int) -> int | None:
-    """Adopt a shard; return the number of counters dropped, None if it was not foreign."""
+    """Adopt a shard, emptying it if it belongs to another warehouse.
+
+    Returns the number of counters dropped, or None if the shard was not emptied.
+    """
     owner: Any = await redis.hget(keys.state, "warehouse")
     if owner is None or owner.decode() == warehouse:
         await redis.hdel(keys.state, "carried", "confirmed")

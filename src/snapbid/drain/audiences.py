@@ -1,8 +1,7 @@
 """Derive audience members from events, and persons to whom a product must not advertise.
 
-Both facts are stored in the transaction that stores the events, so each event counts once, however
-often it is repeated. The order of arrival does not matter: the time of an event decides (contract
-12).
+Both are stored in the transaction that stores the events, so each event counts once, however often
+it is repeated. The order of arrival does not matter: the time of an event decides (contract 12).
 
 - An event identifies its person by `client_user_id` or, without one, by `anonymous_id`. An event
   without `client_user_id` also counts for each user behind its anonymous id, as revealed by earlier
@@ -172,7 +171,7 @@ async def exclude(
 async def add(connection: asyncpg.Connection, audience: Audience, page: int = 1_000) -> bool:
     """Define an audience and count the stored events for it; return False if it is unchanged.
 
-    Meanwhile the drain counts new events, and waits for at most one page of stored ones. Former
+    The drain counts new events meanwhile, and waits for at most one page of stored ones. Former
     members of a replaced audience are removed at the end. If this is interrupted, the audience
     lacks members until the call is repeated.
     """

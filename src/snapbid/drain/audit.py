@@ -12,11 +12,11 @@
     conversions the daily sums of conversions, and the stored events that they count
     auctions    bids and notices in the auction log, and in the report tables (logged.py)
 
-Counts in transit make figures differ for a while. So a difference is reported only if two
-successive audits find it, and neither figure has reached the other's earlier value in between.
-Reports and absorbed counters are read in one snapshot, so nothing is in transit between them. The
-ledger itself finds what differs in grants, outboxes and heartbeats, and keeps it for an hour
-(discrepancies.lua).
+Counts in transit make figures differ for a while. So most differences are reported only if two
+successive audits find them, and neither figure has reached the other's earlier value in between.
+Reports and absorbed counters are read in one snapshot, open bids and their holds in one step, so
+nothing is in transit between these. The ledger itself finds differences in grants, outboxes and
+heartbeats, and keeps them for an hour (discrepancies.lua).
 
 `python -m snapbid.drain.audit` runs beside each drain, and ends when its standard input closes.
 Only the process with the lease audits.
@@ -111,7 +111,7 @@ class Auditor:
         self._differing: set[int] = set()  # campaigns
 
     async def audit(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return the differences that have persisted since the previous audit.
+        """Return the differences that are not due to counts in transit.
 
         Raises the stores' errors; an interrupted audit has no result.
         """

@@ -46,8 +46,8 @@ async def confirm(
 ) -> None:
     """Add missing spend to budgets, then mark them as restored in this drain's shards.
 
-    `shards`: all shards; `states`: the states of this drain's; `absorb` drains these once more.
-    While another drain adds missing spend, only shards that have lost none are marked. Raises
+    `shards`: all shards; `states`: the states of this drain's shards; `absorb` drains those once
+    more. While another drain adds missing spend, only shards that have lost none are marked. Raises
     ShardsUnavailableError if finding the missing spend requires other shards that cannot be read or
     are not drained.
     """

@@ -162,7 +162,7 @@ class ShardCounters:
     async def release(
         self, last: Reading, count: int, absorbed: int, again: Sequence[bytes] = ()
     ) -> None:
-        """Remove the `count` counter names set aside, but keep those in `again` for a later round.
+        """Remove the `count` counter names set aside; mark those in `again` as changed once more.
 
         Call it once the warehouse has absorbed the `last` batch (number `absorbed`). Raises
         SupersededError, with nothing removed, if this drain has been superseded.
@@ -206,7 +206,7 @@ class ShardCounters:
         return await self.fetch_state()
 
     async def forget_processes(self) -> None:
-        """Clear the list of processes for whose notices holds wait.
+        """Clear the list of processes that may have spooled notices; holds wait for none of them.
 
         Running processes register again.
         """
@@ -222,7 +222,7 @@ class ShardCounters:
         return await fetch_segments(self._redis, self._keys)
 
     async def drop_segments(self, segments: Iterable[str]) -> None:
-        """Forget runs that have no counters, and the generation numbers of their days."""
+        """Forget runs that have no counters, and the generations of their days (`remove_day`)."""
         gone = set(segments)
         kept: Any = await self._redis.hkeys(self._keys.generations)
         fields = [field for field in kept if field.decode().rpartition(" ")[0] in gone]
@@ -247,8 +247,9 @@ class ShardCounters:
         await self._await_replicas()
 
     async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
-        """Remove a day's counters if all are absorbed; return their generation number.
+        """Remove a day's counters if all are absorbed; return their generation.
 
+        A day's first counters are generation 0; what is counted after a removal is the next one.
         `check` returns the indices of counters not absorbed. If there are any, mark them as changed
         and return None. Also return None if a counter changes meanwhile, or if the shard's data set
         is not `epoch`.

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class DemandBuilder:
-    """A builder of the demand signals in the warehouse at `dsn`."""
+    """Rounds that rebuild the demand signals in the warehouse at `dsn` when a rebuild is due."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

@@ -344,7 +344,7 @@ class Drain:
 
 
 def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
-    """Defer the counters at `indices`, which run through all parts in order, to a later round."""
+    """Defer counters to a later round; `indices` count through all parts in order."""
     counters = [
         (part, segment.segment, counter)
         for part in parts
@@ -358,7 +358,7 @@ def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
-    """Return the counters from index `start` up to `end`; indices run through all sources."""
+    """Return the counters from index `start` up to `end`, counted through all sources in order."""
     part = []
     for each in read:
         counters = each.counters[max(start, 0) : max(end, 0)]

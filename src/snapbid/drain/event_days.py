@@ -83,7 +83,7 @@ class EventDays:
             self._spans = await partitions.fetch_spans(connection)
 
     async def _drop(self, connection: asyncpg.Connection) -> None:
-        """Drop partitions that are too old by both our clock and the warehouse's."""
+        """Drop partitions that are too old by both this machine's clock and the warehouse's."""
         assert self._keep_days is not None
         now = min(self._now(), await partitions.now(connection))
         horizon = partitions.day(now - timedelta(days=self._keep_days)).first
@@ -127,7 +127,10 @@ class EventDays:
             self._note_failure(connection, what, error)
 
     async def _delete(self, connection: asyncpg.Connection, horizon: datetime) -> None:
-        """Delete old rows outside daily partitions, and the ids of dropped events."""
+        """Delete expired rows outside daily partitions, and the ids of events that were dropped.
+
+        Rows from before `horizon` have expired. Stops after DELETE_S; the next call continues.
+        """
         until = monotonic() + DELETE_S
         oldest = min([horizon, *(span.first for span in self._spans)])
         tables = (("events_other", horizon), ("event_conflicts", horizon), ("event_ids", oldest))

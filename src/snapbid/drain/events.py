@@ -204,7 +204,7 @@ class EventDrain:
                 await transaction.rollback()
 
     async def _revise(self, connection: asyncpg.Connection) -> None:
-        """Flag cash-outs again, in pages; one that fails even on its own keeps its flags."""
+        """Flag cash-outs again, in pages; one that fails in a page by itself keeps its flags."""
         until = monotonic() + REVISE_S
         more = 1
         while more and monotonic() < until:
@@ -302,9 +302,9 @@ class EventDrain:
     async def _suppress(
         self, connection: asyncpg.Connection, rows: Sequence[EventRow]
     ) -> tuple[list[EventRow], dict[str, EventRow]]:
-        """Empty the events of forgotten persons.
+        """Remove personal data from events of forgotten persons.
 
-        Return all events, and the originals of emptied events by id. Keeps `forget` from running
+        Return all events, and the originals of those changed, by id. Keeps `forget` from running
         until the transaction ends.
         """
         await self._hold_erasure(connection)
@@ -315,7 +315,7 @@ class EventDrain:
         return known, theirs
 
     async def _hold_erasure(self, connection: asyncpg.Connection) -> None:
-        """Keep `forget` from running until the transaction ends; load whom it has forgotten."""
+        """Keep `forget` from running until the transaction ends; reload the suppression list."""
         await persons.hold_erasure(connection)
         mark = await persons.fetch_mark(connection)
         if mark != self._suppression_mark:

@@ -58,7 +58,7 @@ class _Known(NamedTuple):
 
 
 class Fence:
-    """A comparison of ledger and warehouse, shard by shard, which also numbers the batches."""
+    """A comparison of the two stores' records of each shard, which also numbers the batches."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
@@ -93,7 +93,7 @@ class Fence:
         return self._known[shard].read.number + 1
 
     def step(self, shard: int, batch: Batch) -> Step:
-        """Return a shard's step from the last batch in the warehouse to `batch`."""
+        """Return the step from a shard's last batch in the warehouse to `batch`, for `take`."""
         known = self._known[shard]
         return Step(known.epoch, shard, known.absorbed, batch)
 
@@ -132,7 +132,10 @@ def check_warehouse(state: ShardState, identity: str) -> None:
 
 
 async def take(connection: asyncpg.Connection, steps: Sequence[Step]) -> None:
-    """Record steps in the warehouse. Raises SupersededError if its data was replaced."""
+    """Record in the warehouse that the batches of `steps` are absorbed.
+
+    Raises SupersededError if the warehouse's data was replaced.
+    """
     if not await fence.step(connection, steps):
         raise _replaced()
 

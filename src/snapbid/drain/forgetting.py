@@ -5,8 +5,8 @@ user of another product, and a third at an SSP. So a request must name the place
 warehouse knows the id from one place only. Device ids, click ids, email addresses and phone numbers
 identify the same person everywhere.
 
-Later events of a forgotten person are emptied before they are stored. Only a self-exclusion is
-kept: it must also hold for a forgotten person, and needs only the hash of an id.
+Later events of a forgotten person are stored without personal data. Only a self-exclusion is kept:
+it must also hold for a forgotten person, and needs only the hash of an id.
 """
 
 import ipaddress
@@ -93,7 +93,7 @@ class Place(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An event that contains ids to forget; `names`: the `event_name` of each such id."""
+    """A stored event that contains ids to forget; `names`: the `event_name` of each of them."""
 
     event_id: str
     received_at: datetime
@@ -161,7 +161,7 @@ async def _matches(
 
 
 def _sought(ids: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Split ids into those compared as they are and, folded, those compared in any spelling."""
+    """Split ids into those compared as written, and those compared in any spelling (folded)."""
     return [id for id in ids if not is_unique(id)], [folded(id) for id in ids if is_unique(id)]
 
 
@@ -234,11 +234,11 @@ async def _resolve(
     every: Sequence[Place],
     names: Collection[str],
 ) -> dict[str, list[Place]]:
-    """Return the places where each id identifies a user, as far as the warehouse knows.
+    """Map each id to those places (of `every`) where the warehouse knows it as a user's id.
 
-    For an unknown id, these are the product, if there is only one, and the SSP, if there is only
-    one. Raises ForgetError for ids known in several places. `names`: the `event_name` of each id
-    in stored events and conflicts.
+    An unknown id is mapped to the product, if there is only one, and to the family of SSPs, if
+    there is only one. Raises ForgetError for ids known in several places. `names`: the `event_name`
+    of each id that is in stored events or conflicts.
     """
     found, wrong = {}, []
     for id in ids:
@@ -253,7 +253,7 @@ async def _resolve(
         if len(known) > 1:
             wrong.append(
                 f"--id {id[:60]!a} is known as a user of {', '.join(map(str, known))}, which may be"
-                " different persons: name where with --product and --ssp, or --everywhere"
+                " different persons: name the place with --product or --ssp, or pass --everywhere"
             )
         found[id] = known or _only(every, "product") + _only(every, "ssp")
     if wrong:
@@ -341,7 +341,7 @@ def _hashes(key: PersonKey, where: Mapping[str, Iterable[Place]]) -> tuple[set[i
 
 
 def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
-    """Return the names that users with these ids may have in frequency caps."""
+    """Return the keys under which frequency caps may count users with these ids."""
     return sorted(
         name
         for id, places in where.items()

@@ -36,7 +36,10 @@ class Leased(Protocol):
 
 
 class Leases:
-    """One drain's leases of one kind. A shard must be read once before its lease is taken."""
+    """One drain's leases of shards, for one kind of work: `kind` is COUNTERS or EVENTS.
+
+    A shard must be read once before its lease is taken.
+    """
 
     def __init__(self, shards: Sequence[Leased], kind: int = leases.COUNTERS) -> None:
         self._shards = shards

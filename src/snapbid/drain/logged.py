@@ -99,9 +99,9 @@ class LoggedAuctions:
         return self._read[day][1]
 
     async def _named(self, day: datetime.date, lacking: Lacking) -> Difference:
-        """Name in a difference a few recent auctions whose bid or notice the ledger also lacks.
+        """Add to a difference a few recent auctions whose bid or notice the ledger lacks as well.
 
-        Returns the difference unchanged if there are none, or if the files are gone by now.
+        Returns the difference unchanged if there are none, or if the log's files are gone.
         """
         from snapbid.auctionlog import daily
 

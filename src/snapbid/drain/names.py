@@ -8,8 +8,8 @@ Of an SSP (KIND:NUMBER, or KIND:NUMBER:REASON):
     n           anomalies, by code (`anomaly_daily`). The code of a notice is its kind (1 win,
                 2 billing, 4 loss) plus 10 if it was late, 20 if repeated, 30 if it came after its
                 bid had been forgotten, 50 if its URL was altered. Other codes: 40 for a bid on an
-                auction and impression that the SSP had used before, 41 on those of another SSP;
-                60 if the same bid had both a loss notice and a win or billing notice
+                auction and impression that this SSP had used before, 41 if an SSP of another
+                family had; 60 if the same bid had both a loss notice and a win or billing notice
 
 Of a campaign:
 

@@ -35,8 +35,8 @@ async def own(
 
     Raises UnrelatedStoresError if it may not, and RedisError if no shard can be read, or if some
     shards cannot be read and the others have new data. `is_known`: the warehouse owned the ledger
-    when this drain last checked. If so, new data that is refused raises ShardsUnavailableError
-    instead, since other drains may not have noticed the change yet.
+    when this drain last checked. If its data is new since then and may not be taken over yet,
+    raises ShardsUnavailableError instead: other drains may not have noticed the change.
     """
     states, error = await _states(shards)
     if not states:

@@ -1,9 +1,10 @@
 """Flag events that are out of order, or inconsistent with their sequence (document 3; contract 7).
 
-Events arrive in any order, so none is refused. An event without its reference is flagged
-`reference_missing`, and `out_of_order` once the reference has arrived after it; the reference
-itself is never flagged. An event that contradicts its reference is flagged `currency_mismatch`,
-`value_mismatch` or `exceeds_max`. Amounts are compared to within the rounding errors of doubles.
+Events arrive in any order, so none is refused. An event without its reference (left of `<-` below)
+is flagged `reference_missing`; if the reference arrives later, the flag becomes `out_of_order`. The
+reference itself is not flagged for this. An event that contradicts its reference is flagged
+`currency_mismatch`, `value_mismatch` or `exceeds_max`. Amounts are compared to within the rounding
+errors of doubles.
 
     bonus_offered <- bonus_claimed <- bonus_completed <- bonus_cashed_out (also <- bonus_claimed)
     deposit_initiated <- deposit, deposit_failed

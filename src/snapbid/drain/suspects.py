@@ -2,7 +2,7 @@
 
 Storing an event may time out or end the connection, and would do so again at each retry. So
 failures are remembered between rounds: the products concerned are drained separately, a batch of
-events that failed `TWICE` is halved, and a single event that failed `THRICE` is abandoned.
+events that failed twice is halved, and a single event that failed three times is dead-lettered.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ MOST: Final = 10_000  # remembered failures
 
 
 class Suspects:
-    """The products whose events failed, which are drained separately, and the failed batches."""
+    """The products to drain separately since their events failed, and the failed batches."""
 
     def __init__(self) -> None:
         self.products: dict[str, None] = {}  # the next one comes first

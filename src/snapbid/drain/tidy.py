@@ -24,9 +24,9 @@ async def tidy(
 ) -> None:
     """Remove the counters of past days, and their absorbed values.
 
-    The counters are removed first, which ends the day's generation. So a later count on that day
-    (from a spooled notice, for example) is absorbed as new, even if the absorbed values are still
-    there. `current` is the source of the current run.
+    The counters are removed first. Later counts on these days (from a spooled notice, for example)
+    belong to another generation, so they are absorbed as new, even if the absorbed values are still
+    there. `current`: the warehouse's number of the current run.
     """
     empty = set(await shard.fetch_segments()) - {state.segment}
     sources = await absorb.sources_of(connection, state.epoch, shard.number)
@@ -47,7 +47,10 @@ async def _tidy_segment(
     source: int,
     today: datetime.date,
 ) -> bool:
-    """Remove the counters of a run's past days; return whether the run has counters left."""
+    """Remove the counters of a run's past days; return whether the run has counters left.
+
+    `source`: the warehouse's number of the run.
+    """
 
     async def check(counters: Sequence[CounterValue]) -> list[int]:
         return await absorb.differing(connection, source, counters)

@@ -98,7 +98,7 @@ async def watch(connection: WatchedConnection, dsn: str) -> None:
         elif doubtful == connection.asked_at:
             logger.warning(
                 "closed the warehouse connection served by process %(server_pid)d: the process is"
-                " not working on our statement; reconnecting",
+                " not working on the drain's statement; reconnecting",
                 {"server_pid": pid},
             )
             with contextlib.suppress(*UNAVAILABLE):
