@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 def pack_command(command: tuple[bytes | str | int, ...]) -> bytes:
     """Encode a command in the Redis protocol.
 
-    Raises TypeError or OverflowError for arguments other than bytes, text and 64-bit integers.
+    Raises TypeError or OverflowError for arguments other than bytes, str and 64-bit integers.
     """
 
 def unanswered(requests: list[_T]) -> list[_T]:

@@ -1,4 +1,4 @@
-"""Check the nodes in SNAPBID_REDIS_URL: their kind, and risks of losing data (contract 10).
+"""Check the kind of the nodes in SNAPBID_REDIS_URL, and their risks of losing data (contract 10).
 
 Nodes that do not answer are skipped.
 """
@@ -91,7 +91,7 @@ def _primaries(members: Sequence[MemberNode]) -> int:
 
 
 def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> list[Risk]:
-    """Report missing replicas; after a failure, former primaries count as future replicas."""
+    """Report missing replicas; after a failure, former primaries also count as replicas."""
     primaries = [node for node in members if node.slots]
     of_primary = Counter(node.primary for node in members if node.primary)
     needed = int(has_replicas(members)) if replicas is None else replicas
@@ -176,7 +176,7 @@ async def _of_sentinels(address: RedisAddress) -> list[Risk]:
 async def _ask_each(
     address: RedisAddress, command: str, mistake: str
 ) -> tuple[dict[Node, Any], list[Risk]]:
-    """Query the URL's nodes; return their replies, and a risk for each node of the wrong kind."""
+    """Query the URL's nodes; return the replies, and a risk for each node of the wrong kind."""
     answers: dict[Node, Any] = {}
     risks, errors = [], []
     for host, port in address.nodes:
@@ -193,7 +193,7 @@ async def _ask_each(
 
 
 async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk]) -> list[Risk]:
-    """Fetch a node's configuration risks, less those named in `before`; none without an answer."""
+    """Fetch a node's configuration risks that are not in `before`; none if it does not answer."""
     named = {risk.name for risk in before}
     host, port = node
     client: Redis = client_of(address, node)

@@ -70,7 +70,7 @@ class Connector:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """The number of replicas to confirm a write; reliable only after the first connection."""
+        """How many replicas must confirm a write; reliable only after the first connection."""
         return self._connections.demand
 
     def doubt(self, error: Exception) -> None:
@@ -113,7 +113,7 @@ class Connections:
 
     @property
     def demand(self) -> ReplicaDemand:
-        """The number of replicas to confirm a write; reliable only once the nodes are known."""
+        """How many replicas must confirm a write; reliable only once the nodes are known."""
         if self._replicas is not None:
             return ReplicaDemand(self._replicas)
         return ReplicaDemand(int(self._nodes is not None and self._nodes.has_replicas), GRACE_S)

@@ -229,7 +229,7 @@ async def ask(connection: AbstractConnection, *commands: str) -> list[Any]:
 
 
 async def _first(questions: Iterable[Any], errors: list[Exception]) -> Any:
-    """Return the first answer, None if all questions fail; append errors to `errors`."""
+    """Return the first answer to several queries, None if all fail; append errors to `errors`."""
     asked = [asyncio.ensure_future(question) for question in questions]
     try:
         for answered in asyncio.as_completed(asked):

@@ -60,7 +60,7 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
 
 class PipelinedRedis(Redis):
-    """A client whose script calls share round trips: all calls made during one share the next.
+    """A client whose script calls share round trips: calls made during one wait for the next.
 
     Other commands, and script calls before the connection is up, go through redis-py. A call whose
     reply was lost is not repeated: it raises ConnectionError.

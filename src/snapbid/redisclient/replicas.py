@@ -7,10 +7,10 @@ applied, and may or may not survive.
 
 With SNAPBID_REDIS_REPLICAS=auto, a shard that has had no replica for GRACE_S continues without one:
 its writes count at once, and a key of the shard records that for processes that start later. Every
-second we check whether a replica has the writes made until a second ago; once one has, writes wait
-for replicas again. A replica that was cut off for longer than GRACE_S must never be promoted
-automatically, or these writes would be lost; `arrangement.py` checks that the nodes' settings
-prevent it.
+second, each process checks whether a replica has the writes made until a second ago; once one has,
+writes wait for replicas again. A replica that was cut off for longer than GRACE_S must never be
+promoted automatically, or these writes would be lost; `arrangement.py` checks that the nodes'
+settings prevent it.
 """
 
 import logging
@@ -43,7 +43,7 @@ class TooFewReplicasError(RedisError):
 
 
 class ReplicaDemand(NamedTuple):
-    """The number of replicas to confirm a write; none after `grace_s` without a replica."""
+    """How many replicas must confirm a write; none once a shard has lacked them for `grace_s`."""
 
     replicas: int
     grace_s: float = inf
@@ -94,17 +94,18 @@ class Replication:
             raise TooFewReplicasError(reached, self._demand.replicas)
 
     def _may_go_on(self, missing_s: float, is_known: bool) -> bool:
-        """Whether the shard has had no replica for `grace_s`.
+        """Whether the shard has had no replica for `grace_s`, so that writes need none.
 
-        Until this process has seen a replica, the shard's own record also counts (`is_known`).
+        Until this process has seen a replica, it also trusts the shard's own record (`is_known`).
         """
         grace_s = self._demand.grace_s
         return missing_s >= grace_s or (not self._has_confirmed and is_known and grace_s < inf)
 
     def _miss(self, now: float) -> float:
-        """Note that too few replicas confirm a write; return how long that has been so (s).
+        """Note that too few replicas confirmed a write; return how long that has been so (s).
 
-        Writes may be rare: a failure more than `grace_s` ago says nothing about the time since.
+        A failure more than `grace_s` ago does not count, since no write has tested the replicas
+        in between.
         """
         if now - self._missed_at >= self._demand.grace_s:
             self._missing_since = now
@@ -145,7 +146,7 @@ class Replication:
         return replies[:index]
 
     def _look(self, role: Sequence[Any]) -> None:
-        """Require replicas again once they have all that the primary had at the last check."""
+        """Require replicas again if they have all that the primary had at the last check."""
         _, offset, replicas = role
         if sum(int(acked) >= self._offset for *_, acked in replicas) >= self._demand.replicas:
             self._confirm()

@@ -70,9 +70,9 @@ def load(
 def compact(text: str, seldom_called: Set[str] = frozenset()) -> str:
     """Inline constants, resolve branches on them, drop unused code, and nest functions.
 
-    Lua has no constants, only variables, and on every call each function captures the variables
-    that it uses. A function used only by functions in `seldom_called` moves into these, so it is
-    created only when they run.
+    In Lua, constants are variables, and on every call of the script each function captures the
+    variables that it uses. A function used only by functions in `seldom_called` moves into these,
+    so it is created only when they run.
     """
     text = _COMMENT.sub("", text)
     values: dict[str, str] = {}

@@ -114,8 +114,8 @@ class RoundTrips:
     """Round trips over one connection, which is replaced whenever it ends, until `close`.
 
     A redirection to another node is followed at once. The start and end of an outage of `subject`
-    are logged. Replacing an idle connection is no outage; nor is a very first attempt that takes
-    too long, since a starting process is busy. `stall_s`: time limit for connecting and
+    are logged. An idle connection that Redis closed is not an outage; nor is a first attempt that
+    times out, since a starting process is busy. `stall_s`: time limit for connecting and
     `prepare` together, and for each round trip. `tick_s`: time between ticks during a round trip,
     at most a beat. `enough`: a batch is sent at once if this many requests are waiting.
     """
@@ -193,8 +193,8 @@ class RoundTrips:
     def _gather(self, before: int, iterations: int) -> None:
         """Let ready requests join the batch, for as long as each loop iteration brings more.
 
-        An idle process sends after one iteration. In a busy process, where a round trip costs more
-        than a request, more requests share the round trip.
+        So an idle process sends after one iteration, and in a busy process more requests share a
+        round trip, which costs more than a request.
         """
         waiting = self._user.waiting
         if iterations and before < waiting < self._enough:
