@@ -62,7 +62,7 @@ class Permits:
         return False if now < self._none_until else None
 
     async def fetch(self) -> bool:
-        """Take a permit from a new lease; return whether it had one.
+        """Take a permit from a new lease; return whether there was one.
 
         Raises PermitsUnavailable.
         """

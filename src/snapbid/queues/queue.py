@@ -91,7 +91,7 @@ def add(requests: Iterable[bytes], stream: str) -> tuple[str | bytes, ...]:
 
 
 def name_minute(minute: int, product: str) -> str:
-    """Return the name of the field that counts a product's events of a minute since 1970."""
+    """Return the name of the field that counts a product's events in a minute (since 1970)."""
     return f"{minute} {product}"
 
 
@@ -220,7 +220,7 @@ class EventQueue:
         self.waiting_bytes = 0
 
     def _measured(self, size: int | None) -> None:
-        """Refuse events while the stream is too large, since bids need the memory."""
+        """Refuse events while the stream takes more than MAX_STREAM_BYTES of Redis' memory."""
         full = size is not None and size > MAX_STREAM_BYTES
         if full != self._full:
             state = "full: refusing events until the drain catches up" if full else "no longer full"

@@ -1,7 +1,7 @@
-"""Rate limits on requests in any rolling minute, across all workers and machines.
+"""Limit requests, and the events in them, in any rolling minute across all workers and machines.
 
-Redis stores the times of admitted requests, by its own clock. Refused requests do not count.
-Server events are also limited by their number.
+Redis stores the times of admitted requests, by its own clock. Refused requests do not count. A
+request may bring several server events, so a second limit can be set on the number of events.
 """
 
 from collections.abc import Callable
@@ -77,7 +77,11 @@ class RateLimiter:
     async def _ask(
         self, keys: tuple[str, ...], requests: int | str, events: int | str, more: int = 0
     ) -> tuple[int, int, int]:
-        """Run rate.lua ("" for no limit); return the refusal, the wait (s) and what remains."""
+        """Run rate.lua; return its refusal (0 if admitted), the wait (s) and the requests left.
+
+        `requests` and `events` are limits. Without a limit on requests (""), only the further
+        events (`more`) of an admitted request are counted; without one on events, only requests.
+        """
         now = "" if self._clock is None else self._clock()
         args = (_WINDOW_MICROS, now, requests, events, more)
         try:
