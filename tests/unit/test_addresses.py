@@ -99,7 +99,7 @@ def test_sentinels() -> None:
         ("redis://:hunter2@a:1,b:2", "must name one Redis after redis:// (found 2 nodes)"),
         ("redis://a:port", "must have a port from 1 to 65535 (found 'a:port')"),
         ("redis://a:0", "must have a port from 1 to 65535"),
-        ("redis://:hunter2@a:1/live", "nothing but the number of a database"),
+        ("redis://:hunter2@a:1/live", "only a database number after the port"),
         ("redis+cluster://", "must name each node as HOST:PORT (found '')"),
         ("redis+cluster://a:1,", "must name each node as HOST:PORT (found '')"),
         ("redis+cluster://a:70000", "must name each node as HOST:PORT (found 'a:70000')"),

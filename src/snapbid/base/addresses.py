@@ -73,7 +73,7 @@ def redis_cli(url: str) -> str:
 def database(url: str) -> str:
     """Describe a URL's database, as in `database 1`; "" for a cluster, which has no databases.
 
-    For sentinels, the name of the primary comes first. Raises ValueError as `parse` does.
+    For sentinels, the primary's name comes before it. Raises ValueError as `parse` does.
     """
     address = parse(url)
     if address.arrangement is Arrangement.CLUSTER:
@@ -137,7 +137,7 @@ def _check_one(url: str) -> None:
             raise ValueError(_ENCODED)
         _check_host(url, host)
         if not re.fullmatch(r"(/[0-9]*)?", path):
-            raise ValueError("must have nothing but the number of a database after the port")
+            raise ValueError("must have only a database number after the port")
     _options(query, "redis", scheme)
 
 

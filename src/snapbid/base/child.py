@@ -77,8 +77,8 @@ def begin_child() -> None:
 class ChildProcess:
     """`python -m module arguments`, restarted whenever it exits; `name` identifies it in the log.
 
-    `environ` is added to the environment, from which our settings are removed. `after_s`: delay
-    before the first start; `stop_s`: time allowed for exiting before it is killed.
+    The process gets our environment without the settings (`without_settings`), plus `environ`.
+    `after_s`: delay before the first start; `stop_s`: time to exit before it is killed.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class Disconnected(Exception):
 
 
 class AwaitedMessages(dict[Awaitable[Message], None]):
-    """The messages that the requests of one tick are waiting for.
+    """The body messages still awaited by requests that began in the same tick (`BodyDeadline`).
 
     `late`: whether the deadline of these requests has passed.
     """
@@ -59,7 +59,7 @@ def ticks(timeout_s: float) -> tuple[float, int]:
     """Return the tick interval (s) and the number of ticks that a body may take.
 
     The ticks, about ten, take at least `timeout_s` in total. An interval longer than a beat is a
-    whole number of beats, so as not to wake an idle process.
+    whole number of beats, so that ticks do not wake an idle process between beats.
     """
     every_s = timeout_s / TICKS
     if every_s > BEAT_S:
@@ -376,14 +376,17 @@ def _compress(body: bytes, compressor: Any) -> bytes | None:
 
 @lru_cache(256)
 def accepted_encoding(header: bytes) -> str | None:
-    """Return the encoding that an `Accept-Encoding` prefers: zstd (also in a tie), gzip or None."""
+    """Return the encoding that an `Accept-Encoding` header prefers: zstd, gzip or None.
+
+    In a tie, zstd is preferred.
+    """
     weights = _weights(header)
     return max(weights, key=lambda encoding: (weights[encoding], encoding), default=None)
 
 
 @lru_cache(256)
 def accepts_gzip(header: bytes) -> bool:
-    """Return whether an `Accept-Encoding` accepts gzip."""
+    """Return whether an `Accept-Encoding` header accepts gzip."""
     return GZIP in _weights(header)
 
 
@@ -402,8 +405,9 @@ def has_current(headers: HeaderList, tag: bytes) -> bool:
 
 
 def _weights(header: bytes) -> dict[str, float]:
-    """Parse the weights of accepted encodings (RFC 9110, 12.5.3); `*` means gzip, or zstd if gzip
-    is listed.
+    """Parse an `Accept-Encoding`: the weights of accepted encodings (RFC 9110, 12.5.3).
+
+    `*` stands for gzip or, if gzip is listed, for zstd.
     """
     weights: dict[str, float] = {}
     for item in header.lower().split(b","):

@@ -19,7 +19,7 @@ GRANIAN: Final = {"handlers": {}, "loggers": {"_granian": {"propagate": True}}}
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter of records as JSON objects: the common fields, then the message's fields."""
+    """Formats log records as JSON objects: the common fields, then the message's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record.args if isinstance(record.args, Mapping) else {}

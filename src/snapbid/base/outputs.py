@@ -31,7 +31,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Sync a file's content, or the names in a directory."""
+    """Sync a file's content, or a directory's entries, to disk."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

@@ -154,7 +154,7 @@ class ShardKeys:
 
 
 def shard_of(auction_id: bytes, shards: int) -> int:
-    """Return the shard that holds an auction's bids, or a product's events."""
+    """Return the shard that holds an auction's bids or, given a product's name, its events."""
     if shards == 1:
         return 0
     return int.from_bytes(blake2b(auction_id, digest_size=4).digest(), "little") % shards

@@ -63,13 +63,13 @@ def forbids(risk: Risk, *, allow_volatile: bool) -> bool:
 
 
 class RiskLog:
-    """A log of each risk, when it appears and when it is resolved."""
+    """Logs each risk when it appears or changes, and when it is resolved."""
 
     def __init__(self) -> None:
         self._known: dict[StoreName, dict[str, Risk]] = {}
 
     def update(self, store: StoreName, risks: Sequence[Risk]) -> None:
-        """Log the changes in a store's risks since the last call."""
+        """Log what has changed in a store's risks since the last call for this store."""
         before = self._known.get(store, {})
         now = {risk.name: risk for risk in risks}
         for name, risk in now.items():

@@ -25,7 +25,7 @@ KNOWN_ELSEWHERE = frozenset((  # read by setup.py, the tests and `snapbid load`
 
 
 class SettingsError(ValueError):
-    """Wrong or missing settings, one per line. Commands exit with status 2."""
+    """Settings that are wrong or missing, one per line. Commands then exit with status 2."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -33,7 +33,7 @@ class SettingsError(ValueError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings, checked. Units of time are in the names; paths are absolute."""
+    """All settings, checked. Names of times end in their units; paths are absolute."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -82,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runtime_dir(self) -> Path:
-        """The directory shared by the processes of a server; each port has its own."""
+        """The directory shared by the processes of the server on this port."""
         return self.home / f"serve-{self.port}"
 
     @property
@@ -121,8 +121,8 @@ class ServingSettings(StoreSettings, frozen=True, kw_only=True):
 def load(environ: Mapping[str, str]) -> Settings:
     """Load the settings from `environ`, with defaults filled in.
 
-    Raises SettingsError with every mistake: unknown `SNAPBID_*` names (typos would otherwise go
-    unnoticed) and every value that breaks its rule.
+    Raises SettingsError listing all mistakes: unknown `SNAPBID_*` names (typos would otherwise go
+    unnoticed) and values that break their rules.
     """
     mistakes = [_unknown_setting(name) for name in sorted(environ) if _is_unknown(name)]
     values: dict[str, Any] = {}

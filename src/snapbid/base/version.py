@@ -29,7 +29,7 @@ def version() -> str:
 
 
 def of_sources(root: Path) -> str | None:
-    """Return the version of a source directory; None if neither git nor a file states it."""
+    """Return the version of a source directory; None if neither git nor a file gives it."""
     if (root / ".git").exists() and (found := _of_checkout(root)):
         return found
     if not ARCHIVED.startswith("$"):
