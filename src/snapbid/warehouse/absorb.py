@@ -9,8 +9,7 @@ source is outdated: from then on, a value below the absorbed one changes nothing
 
 An impression counts for the family to which its SSP belongs on that day (ssp_family).
 
-The differences of several sources are summed first, so each row of the report tables is written
-once.
+The changes of several sources are summed first, so each row of the report tables is written once.
 """
 
 import datetime
@@ -35,14 +34,14 @@ class CounterValue(NamedTuple):
 
 
 class SourceCounters(NamedTuple):
-    """The counters of one source in a batch."""
+    """A batch's counters from one source (see `source_of`)."""
 
     source: int
     counters: Sequence[CounterValue]
 
 
 class GrownCount(NamedTuple):
-    """A key of `Absorbed.grown`, for an SSP's count of one kind."""
+    """Identifies a count of an SSP: wins, impressions, losses, or anomalies of one kind."""
 
     number: int  # the SSP's
     kind: str  # w, i, l or n (drain/names.py)
@@ -50,7 +49,7 @@ class GrownCount(NamedTuple):
 
 
 class Absorbed(NamedTuple):
-    """The result of absorbing a batch."""
+    """The result of absorbing a batch: what changed, and counters of unknown SSPs or campaigns."""
 
     changed: int  # number of counters
     unknown: list[int]  # indices, over all sources, of counters of an unknown SSP or campaign
@@ -254,9 +253,9 @@ async def fetch_days(connection: asyncpg.Connection, source: int) -> list[dateti
 async def forget(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> None:
-    """Drop a source's absorbed values for a day, of all generations up to `generation`.
+    """Drop a source's absorbed values for a day, up to and including a generation of counters.
 
-    The counters of these generations are no longer in Redis.
+    Call this once the counters of these generations have been removed from Redis.
     """
     async with connection.transaction():
         await connection.execute(

@@ -118,9 +118,9 @@ async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
     """Add an audience, or replace the one with the same id; return its number, None if unchanged.
 
     Requires a transaction that holds the locks of the audience's product and, if the product
-    changes, of its former one. A replaced audience keeps its members until they are counted again,
-    unless it was a list. Call `complete` once they are; an audience that is not complete is added
-    again.
+    changes, of its former one. A replaced audience keeps its members until its events are counted
+    again; a replaced list loses them. Call `complete` once the events are counted: until then, None
+    is not returned even if nothing has changed.
     """
     fields = (
         audience.id,
@@ -158,9 +158,10 @@ async def add_list(
 ) -> int:
     """Add or replace an audience that lists these members; return how many members it has.
 
-    Forgotten persons are left out. Works in pages, so that others wait only briefly for the lock.
-    Former members are removed last, so a member on both the old and the new list is never missing.
-    If this is interrupted, the audience has members of both lists until the call is repeated.
+    Forgotten persons are left out. Works in pages, so that others wait only briefly for the lock on
+    members. Former members are removed last, so a member on both the old and the new list is never
+    missing. After an interruption, the audience has members of both lists until the call is
+    repeated.
     """
     async with changing(connection, id):
         number = await _begin_list(connection, id)
@@ -233,9 +234,9 @@ where product = {product} and event = {event} and arrival <= {last}
 
 
 async def fetch_last_arrival(connection: asyncpg.Connection) -> int:
-    """Fetch the last `arrival` number given to an event, 0 if there is none.
+    """Fetch the highest `arrival` number given to an event so far; 0 if there is none.
 
-    While a product is locked, all its stored events have an `arrival` up to this one.
+    While a product is locked, none of its stored events has a higher number.
     """
     last: int = await connection.fetchval(
         "select coalesce(pg_sequence_last_value(pg_get_serial_sequence('events', 'arrival')), 0)"
@@ -244,7 +245,7 @@ async def fetch_last_arrival(connection: asyncpg.Connection) -> int:
 
 
 async def open_events(connection: asyncpg.Connection, audience: Audience, last: int) -> None:
-    """Open a cursor on the events that may count for an audience, up to the `arrival` of `last`.
+    """Open a cursor on the events that may count for an audience, up to `arrival` number `last`.
 
     This takes as long as reading all events of the audience's window, so call it without locks.
     """
@@ -487,11 +488,11 @@ async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) ->
 async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
-    """Link persons with members; return the persons with a new or renewed link.
+    """Link persons with members; return persons with new or renewed links, and members unlinked.
 
-    A link is renewed at most once an hour. Also returns the members that lost an older link: a
-    person who is not restricted keeps only the `LINKS` most recent links. A restricted person keeps
-    all links, but gets no new ones beyond `KEPT_LINKS`.
+    A link is renewed at most once an hour. A person who is not restricted keeps only the `LINKS`
+    most recent links. A restricted person keeps all links, but gets no new ones beyond
+    `KEPT_LINKS`.
     """
     rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)), KEPT_LINKS)
     persons = {row["person"] for row in rows}
@@ -500,7 +501,7 @@ async def link(
 
 
 async def renew(connection: asyncpg.Connection, persons: Iterable[int]) -> None:
-    """Renew all links of persons who had an event, whichever members the event names."""
+    """Record that these persons were seen, so that none of their links expires."""
     await connection.execute(_RENEW, list(persons))
 
 
@@ -624,9 +625,9 @@ async def fetch_longest_window(connection: asyncpg.Connection) -> int:
 async def discard(connection: asyncpg.Connection, days: int) -> int:
     """Delete a batch of expired rows; return how many were deleted, 0 once none is left.
 
-    A membership expires KEPT_DAYS after its end. A link expires when its person, and an alias
-    when the pair itself, has not been seen for `days` days. Both are kept while the person has
-    counts for an audience or is restricted.
+    Memberships, and persons' counts for audiences, expire KEPT_DAYS after their end. A link expires
+    once its person has not been seen for `days` days, an alias once its pair has not. Links and
+    aliases are kept while their person has counts for an audience or is restricted.
     """
     deleted = 0
     for table, seen_at in (("person_link", "person_seen_at"), ("person_alias", "seen_at")):
@@ -646,7 +647,7 @@ async def discard(connection: asyncpg.Connection, days: int) -> int:
 
 
 async def fetch_revision(connection: asyncpg.Connection) -> int:
-    """Fetch the newest revision of all memberships; 0 if there are none."""
+    """Fetch the highest revision of any membership; 0 if there are none."""
     revision: int = await connection.fetchval(
         "select coalesce(max(revision), 0) from audience_member"
     )
@@ -663,7 +664,7 @@ async def fetch_names(connection: asyncpg.Connection) -> Names:
 
 
 async def fetch_present(connection: asyncpg.Connection, listed: Iterable[int]) -> list[Member]:
-    """Fetch the current memberships of these members, ordered by member and audience."""
+    """Fetch the current memberships of the `listed` members, ordered by member and audience."""
     rows = await connection.fetch(
         "select member, audience, until, revision from audience_member"
         " where member = any($1) and until > now() order by member, audience",

@@ -13,7 +13,7 @@ _LOCK: Final = 0x536E_6170_4261_7365  # "SnapBase"
 
 
 class StoredBase(msgspec.Struct, frozen=True):
-    """A stored base, for programs with the same layout; `size` is in bytes."""
+    """A stored base, which only programs with the same `layout` can read; `size` is in bytes."""
 
     layout: str
     warehouse: str
@@ -25,7 +25,7 @@ class StoredBase(msgspec.Struct, frozen=True):
 
 
 async def connect_following(dsn: str, name: str) -> asyncpg.Connection:
-    """Connect under the name PUBLISHER or MEMBERS, in a session that may stay idle indefinitely."""
+    """Connect as application `name`, PUBLISHER or MEMBERS, for a session that may stay idle."""
     own = {"application_name": name, "idle_session_timeout": "0"}
     return await asyncpg.connect(dsn, timeout=10, server_settings=own)
 

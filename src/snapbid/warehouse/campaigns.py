@@ -2,8 +2,8 @@
 
 A document is stored and fetched as JSON text, its normalised form as bytes; the package `campaigns`
 interprets both. Each change gives a campaign a new revision, a number that only grows. A deleted
-campaign leaves its id and a revision behind. So a reader can fetch the changes since the last
-revision it saw.
+campaign leaves its id and a revision behind, so readers can fetch all changes since the last
+revision they saw.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ class ImportCounts(msgspec.Struct, frozen=True):
 
 
 class CampaignRow(NamedTuple):
-    """A campaign to load into the catalog; fields as in `StoredCampaign`."""
+    """A campaign as the catalog loads it; `number` and `created_at_ms` as in `StoredCampaign`."""
 
     id: bytes
     content: bytes  # the normalised form, or else the document in UTF-8
@@ -54,7 +54,7 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
     rules: int | None = None  # the version of the rules by which it was normalised
 
     def row(self, rules: int) -> CampaignRow:
-        """Return the row to load for a program with this version of the rules."""
+        """Return the row to load: the form normalised under `rules` if any, else the document."""
         form = self.normalised if self.rules == rules else None
         content = self.document.encode() if form is None else form
         active = self.status == "active"
@@ -72,9 +72,10 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class WarehouseState(msgspec.Struct, frozen=True):
-    """The name of the campaigns' data (`fence.name_of`), and their newest revision.
+    """The state of the stored campaigns, deleted ones included.
 
-    Revisions under the same name form one history.
+    `warehouse`: a name for the campaigns' data (`fence.name_of`); `revision`: the highest so far.
+    Revisions can be compared only under the same name.
     """
 
     warehouse: str
@@ -106,9 +107,9 @@ async def replace_many(
     """Add or replace campaigns, all or none.
 
     `documents` are tuples of id, JSON document and, with `rules`, the form normalised under that
-    version of the rules. Ids must be unique. An unchanged document keeps its revision; a document
-    without a status keeps the campaign's. Documents are consumed one by one; an error raised by
-    their iterator ends the import.
+    version of the rules. Ids must be unique. A campaign keeps its revision if document and rules
+    stay the same, and its status if the document has none. Documents are consumed one by one; an
+    error raised by their iterator undoes the import.
     """
     async with connection.transaction():
         await connection.execute(
@@ -188,8 +189,8 @@ async def copy_all(
 ) -> None:
     """Pass all campaigns to `take`, unordered, in lists as they arrive; requires a transaction.
 
-    `content` is the form normalised under `rules` if there is one, otherwise the document. While
-    `take` works, PostgreSQL continues to send until the socket's buffer is full.
+    A row's `content` is the form normalised under `rules` if there is one, otherwise the document.
+    While `take` works, PostgreSQL continues to send until the socket's buffer is full.
     """
 
     async def read(data: bytes) -> None:

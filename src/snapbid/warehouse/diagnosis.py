@@ -57,7 +57,7 @@ class StoredDay(NamedTuple):
 
 
 class RequestDay(NamedTuple):
-    """A descriptor's requests on one day: counts, and an example for each broken rule."""
+    """A descriptor's requests on one day: counts by name, and an example for each broken rule."""
 
     day: date
     descriptor: str
@@ -75,16 +75,16 @@ class NoticeDay(NamedTuple):
 
 
 class DayHistory(NamedTuple):
-    """The stored days of an SSP family."""
+    """An SSP family's requests and notices on each day of a period."""
 
     requests: list[RequestDay]
     notices: list[NoticeDay]
 
 
 async def store(connection: asyncpg.Connection, source: str, days: Sequence[StoredDay]) -> None:
-    """Store days from the data set `source`, replacing earlier versions.
+    """Store days as counted in the data set `source`, replacing earlier counts from it.
 
-    A version with fewer answers than the stored one is ignored.
+    A day with fewer answers than the stored one is ignored, since its counts are older.
     """
     encode = msgspec.json.encode
     columns = [

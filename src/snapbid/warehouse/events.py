@@ -52,7 +52,7 @@ class SequenceMember(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """A page of a bonus's cash-outs whose sequence flags are to be computed again."""
+    """A page of a bonus's cash-outs whose flags about the sequence are to be computed again."""
 
     sequence: bytes  # of the cash-outs
     bonus: bytes  # the sequence of the bonus's other events
@@ -154,9 +154,9 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Prepare a session to store events; return True, since any number of drains may do so.
+    """Prepare a session for storing events; always return True: any number of drains may store.
 
-    Also keeps the server from quoting refused rows in its log, if permitted.
+    The server's log then quotes no rows that it refuses, if the role may change that setting.
     """
     # A plan that was made while a table was empty would read all of it until it is analyzed.
     await connection.execute("set enable_seqscan = off")
@@ -196,7 +196,7 @@ async def claim(connection: asyncpg.Connection, rows: Iterable[EventRow]) -> lis
 
 
 async def fetch_known(connection: asyncpg.Connection, ids: Iterable[str]) -> set[str]:
-    """Return the subset of `ids` that belongs to stored events."""
+    """Return those of `ids` that belong to stored events."""
     rows = await connection.fetch(
         "select event_id from event_ids where event_id = any($1)", list(ids)
     )
@@ -208,8 +208,9 @@ async def store(
 ) -> int:
     """Store `new`, the rows that `claim` returned; return the number of new conflicts.
 
-    A conflict is one of `rows` (all of the batch) that differs from the event stored under its id.
-    Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is refused.
+    `rows` are all rows of the batch; a conflict is one that differs from the event stored under its
+    id. Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is
+    refused.
     """
     if new:
         await connection.copy_records_to_table("events", records=map(_record, new), columns=_STORED)
@@ -284,7 +285,7 @@ async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, 
 async def fetch_revisions(
     connection: asyncpg.Connection, sequences: int, rows: int
 ) -> list[Revision]:
-    """Fetch and lock up to `sequences` due revisions, each with a page of its cash-outs.
+    """Fetch and lock up to `sequences` scheduled revisions, each with its next page of cash-outs.
 
     The pages have about `rows` events in total.
     """

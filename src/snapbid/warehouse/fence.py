@@ -18,7 +18,7 @@ class Batch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A shard's step from the batch absorbed last to the next one."""
+    """A shard's last absorbed batch, and the next one, which is to replace it in the records."""
 
     epoch: str
     shard: int
@@ -119,10 +119,10 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
 
 
 async def step(connection: asyncpg.Connection, steps: Sequence[Step]) -> bool:
-    """Record each step's next batch as absorbed; return False if that is not possible.
+    """Record each step's next batch as absorbed; return False unless all could be recorded.
 
-    The warehouse must still have the step's last batch or, on a repeat, the next one. Otherwise its
-    data was replaced, and the caller rolls back.
+    The record must still be the step's last batch or, on a repeat, the next one. If it is neither,
+    the warehouse's data was replaced, and the caller must roll back.
     """
     done = await connection.execute(
         "update drain_fence f set batch = s.number, segment = s.segment"

@@ -33,7 +33,7 @@ _LOOK: Final = """
 
 
 class Look(NamedTuple):
-    """The holders of the leases of one kind at one moment."""
+    """The shards whose leases of one kind are held, and how many sessions can read all shards."""
 
     mine: frozenset[int]  # this session's
     others: frozenset[int]
@@ -50,7 +50,7 @@ async def acquire(connection: asyncpg.Connection, sole: int) -> bool:
 
 
 async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
-    """Fetch the holders of the leases of one kind."""
+    """Fetch which leases of one kind this session and others hold."""
     rows = await connection.fetch(_LOOK, kind)
     mine = {row["number"]: row["holders"] for row in rows if row["is_mine"]}
     others = {row["number"]: row["holders"] for row in rows if not row["is_mine"]}

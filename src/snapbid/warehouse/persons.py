@@ -98,7 +98,7 @@ class Erased(NamedTuple):
 
 
 async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
-    """Fetch the hashes of all suppressed persons, and the secret key of these hashes."""
+    """Fetch the hashes of all suppressed persons, and the secret key used for hashing."""
     row = await connection.fetchrow(
         "select key, array(select hash from suppressed) as hashes from suppression_key"
     )
@@ -144,7 +144,7 @@ async def hold_events(connection: asyncpg.Connection) -> None:
 async def fetch_mentions(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> AsyncIterator[Mention]:
-    """Fetch the events that may mention one of `ids`, or one of `folded` in any spelling."""
+    """Fetch the events that may mention one of `ids` as is, or one of `folded` in any spelling."""
     async for row in connection.cursor(_EVENTS, ids, folded):
         yield Mention(*row)
 
@@ -154,7 +154,7 @@ async def fetch_conflicts(
 ) -> list[Conflict]:
     """Fetch the conflicting payloads that may mention an id, as `fetch_mentions` does.
 
-    Those whose sender is unknown are included.
+    Payloads whose sender is unknown are always included, unless they are empty.
     """
     return [Conflict(*row) for row in await connection.fetch(_CONFLICTS, ids, folded)]
 

@@ -23,7 +23,7 @@ _NUMBER: Final = re.compile(r"\d{1,15}(\.\d{1,18})?", re.ASCII)
 
 
 def rule() -> Check:
-    """Build the check for the entries of one file, which must not repeat currency and date."""
+    """Build a check for the rates of one file: only one per currency and date is allowed."""
     seen: set[tuple[str, date]] = set()
 
     def check(value: Any, at: Path, mistakes: Mistakes) -> RateEntry | None:

@@ -46,9 +46,10 @@ async def add(
     """Register a descriptor, or change the canonical id of a registered one.
 
     `canonical` is the descriptor itself by default. A changed canonical id applies from the next
-    day (UTC) on or, with `open_days`, to all days that are not closed yet. Raises RegistryError if
-    the spelling is not allowed, if `canonical` is another id that is not registered or is itself a
-    variant, or if the descriptor would become a variant but is the canonical id of others.
+    day (UTC) on or, with `open_days`, to all days whose reports can still change. Raises
+    RegistryError if the spelling is not allowed, if `canonical` is another id that is not
+    registered, or if a chain would result: if `canonical` has another canonical id, or the
+    descriptor gets another one although it is the canonical id of others.
     """
     canonical = descriptor if canonical is None else canonical
     _check_spelling(descriptor)

@@ -42,7 +42,7 @@ FiguresByDay: TypeAlias = dict[date, DayFigures]
 
 
 async def open_pool(dsn: str) -> asyncpg.Pool:
-    """Open a pool for reports alone, so they wait for no other work; it connects on first use."""
+    """Open a pool only for reports, so that they wait for no other work; connects on first use."""
     return await asyncpg.create_pool(dsn, min_size=0, max_size=POOL_SIZE, timeout=TIMEOUT_S)
 
 

@@ -78,7 +78,7 @@ async def _of_schema(connection: asyncpg.Connection) -> list[Risk]:
         remedy = f"install {standing.reader}, or restore the backup from before it"
         return [Risk("warehouse", "schema", "unsupported", text, remedy)]
     if standing.missing:
-        has = "no schema" if len(standing.missing) == len(files()) else "the schema of an older one"
+        has = "no schema" if len(standing.missing) == len(files()) else "an older schema"
         text = f"the warehouse has {has}: this program ({version()}) cannot work with it"
         return [Risk("warehouse", "schema", "weak", text, "run snapbid migrate")]
     return []

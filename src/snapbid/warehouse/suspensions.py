@@ -31,7 +31,8 @@ class SuspensionRule(NamedTuple):
 class Rejection(NamedTuple):
     """A count of a creative's rejections by an SSP, or of its bids there since the first rejection.
 
-    A row has either `losses` and their `reason`, or `bids`. `ssp` is the canonical id.
+    A row has either `losses` and their `reason`, or `bids`. `ssp` is the canonical id; `mark`
+    stands for the creative (`campaigns/suspensions.py`).
     """
 
     ssp: str
@@ -43,7 +44,7 @@ class Rejection(NamedTuple):
 
 
 class RejectedCreative(NamedTuple):
-    """The sum of one creative's `Rejection`s, with the creative's id in place of its mark."""
+    """One creative's `Rejection`s, summed, with its id instead of its mark."""
 
     ssp: str
     campaign: str
@@ -54,7 +55,7 @@ class RejectedCreative(NamedTuple):
 
 
 async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
-    """Return whether there are rejections to count, or ended suspensions or old counts to drop."""
+    """Return whether `count` has rejections to count, or ended suspensions or counts to drop."""
     return bool(
         await connection.fetchval(
             "select exists (select from creative_rejection)"
@@ -65,7 +66,7 @@ async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
 
 
 async def take_rejections(connection: asyncpg.Connection) -> list[Rejection]:
-    """Remove and return up to `_MOST` rejections, to be counted in the same transaction."""
+    """Remove and return a batch of rejections; call `count` with them in the same transaction."""
     rows = await connection.fetch(
         "delete from creative_rejection where ctid in"
         " (select ctid from creative_rejection limit $1)"
@@ -98,7 +99,8 @@ async def count(
 ) -> int:
     """Count rejections, and suspend creatives by `rule`; return how many were suspended.
 
-    Rejections of suspended creatives are ignored. Requires a transaction.
+    Rejections of suspended creatives are ignored. Ended suspensions are dropped first, as are
+    counts that were last raised over `suspend_s` ago. Requires a transaction.
     """
     await connection.execute(f"delete from creative_suspension where {_OVER}", suspend_s)
     await connection.executemany(

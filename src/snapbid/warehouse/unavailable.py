@@ -29,7 +29,7 @@ NO_SCHEMA: Final = "the warehouse's schema does not fit this program: run snapbi
 
 @asynccontextmanager
 async def brief_session(dsn: str, within_s: float) -> AsyncIterator[asyncpg.Connection]:
-    """Connect for work that takes no longer than `within_s`, connecting included.
+    """Yield a connection for at most `within_s`, including the time to connect.
 
     Raises any error in UNAVAILABLE.
     """
@@ -43,7 +43,10 @@ async def brief_session(dsn: str, within_s: float) -> AsyncIterator[asyncpg.Conn
 
 @asynccontextmanager
 async def session(dsn: str, **settings: Any) -> AsyncIterator[asyncpg.Connection]:
-    """Connect within CONNECT_S; `settings` are asyncpg's. Raises any error in UNAVAILABLE."""
+    """Yield a connection made within CONNECT_S; `settings` are asyncpg's.
+
+    Raises any error in UNAVAILABLE.
+    """
     connection = await asyncpg.connect(dsn, timeout=CONNECT_S, **settings)
     try:
         yield connection

@@ -1,4 +1,4 @@
-"""Queries for the operator's page."""
+"""Queries for the dashboard (`operations/dashboard/`)."""
 
 from datetime import date
 from typing import Final, NamedTuple
