@@ -63,7 +63,8 @@ async def check(settings: S, log: RiskLog) -> S:
     """Log the risks; return the settings with the ledger's number of shards.
 
     Decides this number for a new ledger. Waits while `find_shards` returns None. Raises
-    VolatileStoreError if the risks forbid a start, or if the setting differs from the ledger.
+    VolatileStoreError if the risks forbid a start, or if SNAPBID_LEDGER_SHARDS differs from the
+    ledger's number.
     """
     shards, is_logged = await find_shards(settings), False
     while shards is None:
@@ -147,7 +148,7 @@ async def find_shards(settings: Settings) -> int | None:
     The ledger, the warehouse and the published catalog record it. A new ledger has one shard per
     primary, and no fewer than its predecessor, unless SNAPBID_LEDGER_SHARDS says otherwise. If
     Redis does not answer and nothing else records the number, returns None for a cluster, and
-    otherwise 1. Raises VolatileStoreError if the setting differs from the ledger.
+    otherwise 1. Raises VolatileStoreError if that setting differs from the ledger's number.
     """
     recorded, primaries = await _count_in_redis(settings)
     own = settings.ledger_shards
@@ -171,7 +172,7 @@ def with_shards(settings: T, shards: int) -> T:
 async def _count_in_redis(settings: Settings) -> tuple[int, int]:
     """Return the recorded number of shards and, only if there is none, the number of primaries.
 
-    A number that is not known is 0; both are if Redis is unavailable.
+    An unknown number is 0. If Redis is unavailable, both are 0.
     """
     assert settings.redis_url is not None
     connections = Connections(settings.redis_url)
@@ -261,7 +262,7 @@ class Finding(NamedTuple):
 def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
     """Decide whether a ledger may be used, given the epochs of the warehouse's `own` ledger.
 
-    `former`: the shards with data sets from which the warehouse has absorbed counters.
+    `former`: the shards of `ledger` from whose data sets the warehouse has absorbed counters.
     """
     count = len(ledger.epochs)
     if ledger.shards not in (0, count):
@@ -290,9 +291,9 @@ def _differing(shards: int | None, known: int) -> str:
 async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int) -> Finding:
     """Check whether the ledger may be used, without changing it.
 
-    A closed ledger, or one of another warehouse, is no problem here: workers and
-    drains handle both (ledger/bids/shard.py, drain/fence.py). Raises RedisError, asyncpg's
-    errors, or OSError.
+    A ledger that is closed or belongs to another warehouse counts as no problem: workers and drains
+    handle both (ledger/bids/shard.py, drain/fence.py). Raises RedisError, asyncpg's errors, or
+    OSError.
     """
 
     async def look(number: int) -> list[str]:

@@ -1,1 +1,1 @@
-"""The private port: metrics of all workers, and the operator's page (contract 8)."""
+"""The private port: metrics of all workers, and the operators' dashboard (contract 8)."""

@@ -18,7 +18,7 @@ POSTGRES: Final = "PostgreSQL"
 
 
 class ClockDifference(NamedTuple):
-    """The lead of the clocks `names` over the majority, `others`; negative if they are behind."""
+    """How far the clocks `names` are ahead of `others`, the majority; negative if behind."""
 
     names: tuple[str, ...]
     ahead_s: float
@@ -60,7 +60,7 @@ def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
     """Return the clocks that are wrong by at least LIMIT_S.
 
     `own` compares this machine's clock with each other clock. Clocks that agree form a group. The
-    largest group is taken to be right; if several are equally large, the one with Redis.
+    largest group is taken to be right; if several are equally large, the one that has Redis.
     """
     shown = {OWN: 0.0} | {
         name: -clock.ahead_s if abs(clock.ahead_s) - clock.doubt_s >= LIMIT_S else 0.0

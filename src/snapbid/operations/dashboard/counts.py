@@ -23,7 +23,7 @@ WHOLE: Final = "snapbid_bid_seconds"
 
 
 class CountWindow:
-    """Growth of the counters between two moments, by key (see `metrics.slots`)."""
+    """The growth of counters between two moments, by key (see `metrics.slots`)."""
 
     def __init__(self, seconds: float, before: Counts, now: Counts) -> None:
         self.seconds = seconds

@@ -49,7 +49,7 @@ class SilentProcesses(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """The work waiting for the drain."""
+    """The work waiting for the drain, and the state of the shards."""
 
     counters: int
     behind_s: float | None  # None if no drain has ever finished a round
@@ -94,7 +94,7 @@ class _ShardBacklog(NamedTuple):
 
 
 async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
-    """Return the backlog at `now` (epoch s by the clock of Redis).
+    """Read the backlog at `now` (epoch s by the clock of Redis).
 
     Raises RedisError or OSError if no shard answers.
     """
@@ -120,7 +120,10 @@ async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
 
 
 def _longest(shards: Sequence[Mapping[bytes, int]]) -> SilentProcesses:
-    """Count the processes that any shard knows to be silent, and take the longest wait for them."""
+    """Count the processes that any shard knows to be silent.
+
+    `left_s` is the longest time for which any shard still keeps expired holds for one of them.
+    """
     tokens = {token for silent in shards for token in silent}
     left_ms = max((left for silent in shards for left in silent.values()), default=0)
     return SilentProcesses(len(tokens), left_ms / 1000)
@@ -143,10 +146,10 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
 
 
 def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
-    """Return how much longer (ms) holds wait for each silent process (scripts/clock.lua).
+    """Return how much longer (ms) expired holds are kept for each silent process (clock.lua).
 
-    Processes for which holds no longer wait are left out; the ledger itself only drops them on its
-    next write.
+    Leaves out processes for which no holds are kept any longer; the ledger itself drops these only
+    on its next write.
     """
     ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
     return {

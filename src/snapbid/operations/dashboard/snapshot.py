@@ -26,7 +26,7 @@ FEW_FILES: Final = 100
 
 
 class Disk(NamedTuple):
-    """The disk with the directory of a setting: free bytes, and how many may be needed at once."""
+    """The disk that holds a setting's directory: its free bytes, and those that may be needed."""
 
     setting: str
     path: Path
@@ -94,16 +94,20 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     bases: Mapping[str, int] = {}  # number of bases by source
 
     def audit_age_s(self, now: float) -> float | None:
-        """Return the seconds since the last complete audit, or since the start if there was none.
+        """Return the seconds since the last complete audit.
 
-        Returns None if there was none, and no drain is running that would make one.
+        If there was none, returns the seconds since `started_at` or, if no drain is running that
+        could make one, None.
         """
         if self.audit is not None:
             return max(now - self.ahead_s - self.audit.at, 0.0)
         return max(now - self.started_at, 0.0) if self.drains else None
 
     def unchecked_s(self, now: float) -> float:
-        """Return the seconds since the catalog was last up to date, or since the start."""
+        """Return the seconds since the catalog was last up to date.
+
+        If it never was, returns the seconds since `started_at`.
+        """
         since = self.started_at if self.checked_at is None else self.checked_at
         return max(now - since, 0.0)
 

@@ -60,7 +60,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class Trends:
-    """The marks of each span, written by one thread and read by others.
+    """The marks of the last five minutes, hour and day. Written by one thread, read by others.
 
     The marks of the hour and the day are saved in `folder`, beside the counters.
     """
@@ -73,7 +73,7 @@ class Trends:
                 self._marks[name].extend(marks)
 
     def add(self, at: float, counts: Counts) -> None:
-        """Add the counters at a moment (epoch s)."""
+        """Add the counters as read at `at` (epoch s)."""
         mark = _mark(at, counts)
         save = False
         for name, (every_s, _) in SPANS.items():
@@ -99,7 +99,7 @@ class Trends:
         return Rates(requests, bids, notices, events, share)
 
     def points(self, now: float) -> dict[str, list[TrendPoint]]:
-        """Return the trend points by name of the span, oldest first."""
+        """Return the points of each trend by its name, such as `hour`, oldest first."""
         return {
             name: [
                 _point(now, before, mark)

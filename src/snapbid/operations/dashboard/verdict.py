@@ -60,7 +60,7 @@ class Cause(Struct, frozen=True):
 class ServingVerdict(Struct, frozen=True):
     """The state, when it began (epoch s), and its causes: the most severe first, then the oldest.
 
-    Causes reported by drains come last, since they follow from the others.
+    Causes reported by drains come last, since one of the others usually explains them.
     """
 
     state: State
@@ -313,7 +313,7 @@ def _of_setup(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
 
 
 def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
-    """Yield a cause for each SSP that may soon throttle us, by share of late or failed answers."""
+    """Yield a cause for each SSP that may soon throttle us, the worst first."""
     troubled = [(each, each.answers["15m"]) for each in standings if _is_troubled(each)]
     for standing, quarter in sorted(troubled, key=lambda pair: -pair[1].share):
         ssp, minute = standing.ssp, standing.answers["1m"]
@@ -327,7 +327,7 @@ def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
 
 
 def _is_troubled(standing: SspStanding) -> bool:
-    """Return whether an SSP's problem persists; a past problem needs no action."""
+    """Return whether too many answers to an SSP were late or failed in the last minute."""
     return standing.answers["1m"].share >= WARNING
 
 

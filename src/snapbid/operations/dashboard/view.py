@@ -1,4 +1,4 @@
-"""The figures of the operator's page as one JSON document (`/ops/data`).
+"""The figures of the dashboard as one JSON document (`/ops/data`).
 
 Shares are 0 to 1, times in seconds, money in USD; null is unknown. Rates and shares cover the last
 minute unless the name says otherwise. The ledger's figures cover all machines, the workers' figures
@@ -155,7 +155,7 @@ class About(Struct):
 
 
 class Page(Struct):
-    """The operator's page as one document.
+    """All figures of the dashboard.
 
     Traffic and money include the last known figures of unavailable shards; the drain's backlog and
     the event queue leave these shards out.

@@ -82,7 +82,7 @@ class Publications(Protocol):
 
 
 class WarehouseFacts(NamedTuple):
-    """Data last read from the warehouse: SSPs by number, and campaigns with budgets."""
+    """Data last read from the warehouse: SSPs' names by number, and campaigns with budgets."""
 
     ssps: dict[int, str]
     budgeted: watching.Budgeted
@@ -288,7 +288,7 @@ class Watch:
         return True
 
     async def _read_money(self) -> bool:
-        """Read traffic and money of the SSPs and campaigns last read from the warehouse."""
+        """Read the traffic of the known SSPs, and the spending of known campaigns with budgets."""
         if self._known is None:
             return False
         today = datetime.datetime.now(datetime.UTC).date()

@@ -54,7 +54,7 @@ def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
-    """Explain why no user is recognised; call this only if that is the case."""
+    """Explain why no user of the request is recognised; call this only if none is."""
     device = request.device or Device()
     if why_withheld:
         return "user data is withheld"

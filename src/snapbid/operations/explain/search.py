@@ -45,7 +45,7 @@ class Search:
         return self.query.impression(imp, self._rivals.get(imp.id))
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:
-        """Return the first rule that refuses a campaign and, if it is targeting, the dimension."""
+        """Return the first rule that refuses a campaign; for targeting, also the dimension."""
         refusal, dimension = self.query.explain(rank)
         return refusal, dimension_name(dimension) if dimension >= 0 else None
 

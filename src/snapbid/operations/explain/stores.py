@@ -92,10 +92,10 @@ class Stores:
         return CatalogSnapshot(catalog, lookups, settings.shards)
 
     async def look_up_persons(self, asked: MatchableRequest) -> list[str]:
-        """Load the audiences of the persons that a request names, and describe these persons.
+        """Load the audiences of the persons that a request names.
 
-        Each description has the hash of the person's id. Workers load the same data within seconds
-        of a change.
+        Returns a description of each person who is in an audience or restricted, with the hash of
+        the id. Workers load the same data within seconds of a change.
         """
         request, situation, _ = asked
         former = situation.lookups.former_ids.get(situation.ssp, ())
@@ -122,7 +122,7 @@ class Stores:
     async def _published(
         self, ssps: dict[str, tuple[str, int]], bid_rates: Rates
     ) -> Catalog | None:
-        """Return the catalog published by a server of this home, if it is up to date."""
+        """Return the catalog that the server on this machine has published, if it is up to date."""
         try:
             catalog = Catalog.open(self._settings.catalog_path)
         except (OSError, CatalogError):
@@ -220,7 +220,7 @@ class Stores:
         request: BidRequest,
         of: Situation,
     ) -> list[RuleCheck]:
-        """Check the budget, for a bid of this cost, and the frequency caps separately."""
+        """Check whether the budget, and separately the frequency caps, allow a bid of this cost."""
         described = build_payload(campaign, stored.number, stored.created_at_ms)
         limits = limits_of(described, self._settings.shards)
         if limits is None:
@@ -254,7 +254,10 @@ class Stores:
             raise LedgerUnavailable from error
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
-        """Return the bids' verdicts as of now, one BidVerdict each. Raises LedgerUnavailable."""
+        """Return the current verdict on each bid, as one character of BidVerdict.
+
+        Raises LedgerUnavailable.
+        """
         verdicts = ""
         for start in range(0, len(bids), BATCH):
             some = bids[start : start + BATCH]

@@ -258,5 +258,5 @@ def _wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
 
 
 def _asks(stream: Any, *names: str) -> list[str]:
-    """List the named fields that are set in an impression's medium, with their values."""
+    """List those of the named fields that a video, audio or banner object sets, with values."""
     return [f"{name} {value}" for name in names if (value := getattr(stream, name)) is not None]

@@ -62,8 +62,8 @@ def read(name: str, *, program: Path | None = None, runbook: str | None = None) 
     """Return the content of one of `FILES`.
 
     Systemd units start `program`, by default the `snapbid` of this environment. Alerts link to
-    `runbook`, by default the page installed here. Raises UnreachableError if units could not start
-    `program`.
+    `runbook`, by default the installed copy of RUNBOOK.md. Raises UnreachableError if units could
+    not start `program`.
     """
     if name in EXAMPLES:
         return _example(name)

@@ -94,7 +94,7 @@ class Seen(NamedTuple):
 
 
 def load(database: Any, path: Path, form: Form) -> Seen:
-    """Create the view `claims_of_all_days` from a log. Raises LogError or OSError."""
+    """Load a log's claims as the view `claims_of_all_days`. Raises LogError or OSError."""
     database.execute(_LINES)
     with opened(path, partial(_has_auctions, form.columns)) as export:
         indices = _indices(export.names, form.columns)
@@ -167,7 +167,7 @@ def _hint(database: Any) -> str:
 
 
 def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
-    """Return the guessed fields whose values in the first lines are all implausible."""
+    """Return the fields whose guessed columns have only implausible values in the first lines."""
     fits = ", ".join(f"bool_or({fits}) FILTER ({field} <> '')" for field, fits in _TELLS.items())
     found = database.execute(f"SELECT {fits} FROM (FROM readings LIMIT {BATCH})").fetchone()
     return [field for field, fits in zip(_TELLS, found, strict=True)
@@ -182,7 +182,7 @@ def _has_auctions(columns: Mapping[str, str], names: list[str]) -> bool:
 
 
 def _indices(names: list[str], columns: Mapping[str, str]) -> dict[str, int]:
-    """Return the index of the column of each field that has one.
+    """Map each field that has a column to the column's index.
 
     Raises LogError if a named column is missing, or if there is no column of auction ids.
     """

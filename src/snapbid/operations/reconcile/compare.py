@@ -147,9 +147,9 @@ class LogGap(NamedTuple):
 class DayTotals(Struct):
     """One day's totals for one kind of notice.
 
-    `theirs`, `ours` and `agreed` count the notices in the SSP's log, in our log and in both. The
-    money of the agreed notices is given by the SSP's prices, converted at the rates of our bids,
-    and by our costs.
+    `theirs` and `ours` count the notices in the SSP's log and in ours, `agreed` those in both that
+    agree. The agreed notices with a price cost `agreed_price_nanos` by the SSP's log, converted at
+    the rates of the days of our bids, and `agreed_cost_nanos` by ours.
     """
 
     theirs: int = 0
@@ -164,8 +164,8 @@ class DayTotals(Struct):
 class Comparison:
     """The result of a comparison, complete once `disputes` is exhausted.
 
-    `totals`: by kind and day, with None as the day for lines without a time. `reported`: None if
-    no days are compared, or without `fetch_report`.
+    `totals`: by kind and day, with None as the day for lines without a time. `reported`: the
+    report's figures; None if no days are compared, or without `fetch_report`.
     """
 
     def __init__(self, terms: Terms, fetch_report: FetchReport | None = None) -> None:
@@ -227,7 +227,7 @@ class Comparison:
                 self.without_rate[currency] += priced
 
     def _add_theirs(self, kind: str, day: date | None, currency: str, price: int) -> bool:
-        """Add a price of the SSP's log to the totals; return False if its currency has no rate."""
+        """Add prices of the SSP's log to the totals; return False if their currency has no rate."""
         usd = self.terms.rate(currency, day or self.first or self.terms.today)
         if usd is not None:
             self.totals[kind, day].price_nanos += round(price * usd)
@@ -303,10 +303,10 @@ class Comparison:
                     rates.append_rows((*row, float(usd)) for *row, usd in known if usd is not None)
 
     def _is_in_gap(self, dispute: Dispute, left: list[list[int | None]]) -> bool:
-        """Return whether a claim may be among the missing rows; if so, count it against `left`.
+        """Return whether our log may have lost the disputed notice; if so, deduct it from `left`.
 
-        A row lost in a gap is also one of those that the report has and our log lacks, so a claim
-        may count against both.
+        `left`: how many rows are still missing in each gap, and in each shortfall. A row lost in a
+        gap is also missing from the total of its day, so it may be deducted from both.
         """
         found = False
         for gaps, missing in zip((self.gaps, self.shortfalls), left, strict=True):

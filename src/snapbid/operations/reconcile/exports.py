@@ -165,7 +165,7 @@ def _heading(lines: list[str], at: int) -> _Heading:
 
 
 def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
-    """Yield a text's lines without byte order marks. Raises LogError if a line is too long."""
+    """Yield the lines of `text` without byte order marks. Raises LogError if one is too long."""
     while line := text.readline(MOST_OF_LINE + 1):
         if len(line) > MOST_OF_LINE:
             raise LogError(f"a line is over {MOST_OF_LINE >> 20} MiB: write one record per line")

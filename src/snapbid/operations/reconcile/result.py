@@ -144,7 +144,7 @@ def write_csv(path: Path, disputes: Iterable[Dispute]) -> Iterator[Dispute]:
 
 
 def cells(dispute: Dispute) -> tuple[object, ...]:
-    """Return a dispute's values for COLUMNS, quoting texts that a spreadsheet would execute."""
+    """Return a dispute's values for COLUMNS, quoting text that a spreadsheet would execute."""
     d = dispute
     return (
         d.cause, d.kind, _inert(d.auction), _inert(d.imp or ""),

@@ -66,7 +66,7 @@ Document = dict[str, Any]
 
 
 class _Field(NamedTuple):
-    """A struct's field: objects of another struct, texts, or numbers."""
+    """What a struct's field holds: objects of another struct, text, or numbers."""
 
     struct: type[Struct] | None
     is_text: bool
@@ -208,7 +208,7 @@ def _objects(value: Any) -> list[Document]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text is short and printable, without an `@` or a leading `+`."""
+    """Return whether `text` is short and printable, without an `@` or a leading `+`."""
     return len(text) <= MAX_TEXT and not _PERSONAL.search(text)
 
 
