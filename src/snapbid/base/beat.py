@@ -12,7 +12,7 @@ _EARLY_S: Final = 0.002  # a timer may fire early by this much
 
 
 def left(every_s: float = BEAT_S) -> float:
-    """Return the seconds until the next multiple of `every_s`.
+    """Return the seconds until the event loop's clock reaches the next multiple of `every_s`.
 
     `every_s`: a whole number of beats, or a fraction of a beat such as a half.
     """
@@ -22,5 +22,5 @@ def left(every_s: float = BEAT_S) -> float:
 
 
 async def beat(every_s: float = BEAT_S) -> None:
-    """Wait until the next multiple of `every_s`; see `left`."""
+    """Wait until the event loop's clock reaches the next multiple of `every_s` (see `left`)."""
     await asyncio.sleep(left(every_s))

@@ -70,8 +70,8 @@ def ticks(timeout_s: float) -> tuple[float, int]:
 class BodyDeadline:
     """A deadline that ends requests whose bodies do not arrive within `ticks` ticks.
 
-    Requests are grouped by the tick in which they began, so no request needs a timer or the
-    clock. All requests of a worker share one `BodyDeadline`.
+    Requests are grouped by the tick in which they began, so a request needs no timer and does not
+    read the clock. All requests of a worker share one `BodyDeadline`.
     """
 
     def __init__(self) -> None:
