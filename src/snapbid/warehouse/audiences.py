@@ -145,7 +145,7 @@ async def complete(connection: asyncpg.Connection, number: int) -> None:
 
 @asynccontextmanager
 async def changing(connection: asyncpg.Connection, id: str) -> AsyncIterator[None]:
-    """Wait for the lock for adding the audience with this id, and hold it."""
+    """Hold the lock for adding the audience with this id; wait until it is free."""
     await connection.execute("select pg_advisory_lock($1, hashtext($2))", _ADDED, id)
     try:
         yield

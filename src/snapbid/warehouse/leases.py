@@ -3,8 +3,8 @@
 There are leases on shards' counters, others on their events, and sole leases on work that one
 process does for all shards. A lease belongs to the database session that writes the data read from
 the shard, and ends with that session. So when another drain gets the lease, all work of the former
-holder is committed or rolled back. A row with an expiry would require clocks that agree, and a
-check in each statement.
+holder is committed or rolled back. Leases kept as rows with an expiry would instead require clocks
+that agree, and a check in each statement.
 """
 
 import contextlib
