@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 class Publications(Protocol):
     """The times when the catalog was last published and checked (epoch s); None if never.
 
-    `bases` counts the bases from each source.
+    `bases` counts the catalog's bases that were `built` here, or `fetched` from another machine.
     """
 
     @property
