@@ -151,7 +151,7 @@ def _added(before: "Listed | None", *, is_new: bool) -> str:
 
 
 def _read(file: str) -> "tuple[Audience, ...]":
-    """Read a file of audiences. Raises Refused with every mistake."""
+    """Read the audiences in a file. Raises Refused, listing all mistakes."""
     import json
     from decimal import Decimal
 
@@ -170,7 +170,7 @@ def _read(file: str) -> "tuple[Audience, ...]":
 
 
 async def _hashes(connection: "asyncpg.Connection", file: str) -> list[int]:
-    """Read and hash a file of ids. Raises Refused with the numbers of invalid lines."""
+    """Read and hash a file of ids. Raises Refused, listing the numbers of invalid lines."""
     from snapbid.campaigns.member_file import MemberError, read_members
     from snapbid.warehouse import persons, registry
 

@@ -56,7 +56,7 @@ def export_campaigns(ids: tuple[str, ...], path: Path | None) -> None:
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[TextIO]:
-    """Open a new file, or stdout. Raises Refused."""
+    """Open a new file, or stdout. Raises Refused if the file exists or cannot be written."""
     if path is None:
         yield sys.stdout
         return

@@ -22,7 +22,7 @@ MANY: Final = 10_000  # campaigns, which take a while to store
 
 
 class _MistakesError(Exception):
-    """Aborts the import. The message has no details, since PostgreSQL logs it with the COPY."""
+    """Aborts the import. Its message has no details, since PostgreSQL logs why a COPY failed."""
 
 
 @click.command(

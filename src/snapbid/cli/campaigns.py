@@ -179,7 +179,7 @@ def _laid_out(text: str) -> str:
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:
-    """Return a campaign's columns; its document may be any JSON if it was written with SQL."""
+    """Return a campaign's row; its document may be any JSON, since SQL can write it unchecked."""
     from snapbid.campaigns.document import decode
 
     try:

@@ -20,7 +20,7 @@ def clicks() -> None:
 @clicks.command("show", examples=["snapbid click show EQAAAAdhYmNkAAAACWVT8QBhdWN0aW9uLs…"])
 @click.argument("click_id", metavar="ID")
 def click_show(click_id: str) -> None:
-    """Show a click id's contents as JSON: campaign, creative, SSP, time, and end of its window.
+    """Show a click id's contents as JSON: campaign, creative, SSP, time, and until when it counts.
 
     `auction` is the beginning of a digest of the auction and impression ids; null if the request's
     privacy signals did not permit it. `person` says whether the request identified a person.

@@ -200,7 +200,7 @@ def in_warehouse(
 ) -> T:
     """Run `work` on a warehouse connection; the audit trail attributes changes to this command.
 
-    Raises Refused if the warehouse fails. Errors of files and of the output are raised unchanged.
+    Raises Refused if the warehouse fails. Errors from files or stdout are raised unchanged.
     """
     dsn = database_url()
     context = click.get_current_context()
@@ -306,7 +306,7 @@ def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str
 
 
 def money_row(spending: "Spending | None") -> tuple[object, ...]:
-    """Return the MONEY columns; an empty cell means no budget, or no limit."""
+    """Return the cells of the MONEY columns; they are empty without a budget or a limit."""
     if spending is None:
         return ("",) * len(MONEY)
     amounts = (

@@ -68,7 +68,7 @@ def list_keys(as_json: bool) -> None:
 @key.command(examples=["snapbid key revoke 2f6a91c0d4e8"])
 @click.argument("key_or_id", metavar="KEY_OR_ID")
 def revoke(key_or_id: str) -> None:
-    """Revoke a key, given in full or by its id in `key list`; takes 2 s to reach every worker."""
+    """Revoke a key, given in full or by its id in `key list`; it is refused within 2 s."""
     from snapbid.warehouse import products
 
     with console.refusing(products.ProductError):

@@ -16,9 +16,9 @@ def ledger_adopt() -> None:
     """Assign the ledger in Redis to this warehouse, after a restore or a return to this ledger.
 
     A ledger that this warehouse has used before keeps its data, and spend recorded since with
-    another ledger stays spent. Its holds no longer wait for notices that its processes may have
-    spooled, so stop serve and the drain first. The ledger of another warehouse is emptied: its bids
-    are forgotten, and their notices no longer count.
+    another ledger stays spent. Stop serve and the drain first, since holds may end before spooled
+    notices are replayed. The ledger of another warehouse is emptied: its bids are forgotten, and
+    their notices no longer count.
     """
     from redis.exceptions import RedisError
 

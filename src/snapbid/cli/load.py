@@ -316,7 +316,7 @@ def _join(address: str, owned: bool) -> None:
 
 
 def _bid_rates() -> "Rates":
-    """Return the exchange rates of our bidder: the bank's, with the operator's own if known."""
+    """Return our bidder's rates: the European Central Bank's and, if known, the operator's own."""
     from snapbid.reference import rates
     from snapbid.warehouse import rates as operator_rates
 
@@ -382,8 +382,8 @@ def _access(
     missing = sorted(set(canonical.values()) - set(by_ssp))
     if missing:
         raise OptionError(
-            f"--report-token is missing for {', '.join(missing)}; name a variant as "
-            "--ssp ID/CANONICAL"
+            f"--report-token is missing for {', '.join(missing)}: pass one, or --ssp ID/CANONICAL "
+            "for a descriptor with another canonical id"
         )
     return canonical, {ssp: by_ssp[ssp] for ssp in canonical.values()}
 
@@ -413,7 +413,7 @@ def _issue_key() -> str:
 
 
 def _check_files(*files: Path | None) -> None:
-    """Raise OptionError if a file cannot be written, before a long run that would be lost."""
+    """Check before a run that its files can be written. Raises OptionError if not."""
     from tempfile import TemporaryFile
 
     from snapbid.loadtest.options import OptionError
@@ -433,7 +433,7 @@ def _check_files(*files: Path | None) -> None:
 
 
 def _write(result: "LoadResult", files: dict[str, Path | None]) -> None:
-    """Write the result to the given files, by the names in `OUTPUTS`.
+    """Write the result to files; `files` has a path or None for each name in `OUTPUTS`.
 
     Each file replaces an earlier one only once it is complete, since a collector may read metrics
     at any moment. Raises Refused, naming every file that could not be written.
