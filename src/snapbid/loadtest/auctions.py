@@ -28,11 +28,11 @@ SSP_FORM: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 
 
 class ReplayError(ValueError):
-    """A recording cannot be replayed; the message names the line and the rule."""
+    """A recording cannot be replayed; the message says why, and names the line if possible."""
 
 
 class Auction(NamedTuple):
-    """A bid request, split around its id; `counts` is False for test traffic (contract 4)."""
+    """A bid request, split around its id; `counts`: whether the report counts it (contract 4)."""
 
     before: bytes
     after: bytes

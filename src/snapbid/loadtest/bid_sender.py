@@ -46,7 +46,10 @@ class BidSender:
         self._client.submit(self._call(wire, due, (auction, auction_id)))
 
     def _call(self, wire: bytes, due: float, context: object) -> Call:
-        """Return a request's call, perhaps a faulty one; malformed and cut ones have no context."""
+        """Make a request's call, and draw whether it is faulty.
+
+        Malformed requests and those that end early have no context, since they can get no bid.
+        """
         faults = self._faults
         if faults is None:
             return Call(wire, due, self, context)
@@ -76,7 +79,7 @@ class BidSender:
         return WRONG
 
     def _judge(self, call: Call, status: int, body: bytes, now: float) -> str:
-        """Check an answer; return the kind under which its request counts."""
+        """Check an answer; return the kind of its outcome (see `tally`)."""
         tally = self.tally
         if status == 204:
             kind = NO_BID

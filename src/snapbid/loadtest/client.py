@@ -246,7 +246,7 @@ class LoadClient:
         self._waiting.append(call)
 
     def release(self, connection: ClientConnection, now: float) -> None:
-        """Give a free connection to the next waiting call."""
+        """Give a connection that has become free to the next waiting call."""
         while self._waiting:
             call = self._next_waiting(now)
             if call.waited_s <= self._patience_s:

@@ -73,7 +73,7 @@ def _value(field: Field, random: Random, now_ms: int, *, is_crypto: bool) -> Any
 
 
 def _text(name: str, random: Random) -> str:
-    """Return a user agent, a new id for an id field, or a short text for any other field."""
+    """Return a string for the field `name`: a user agent, a new id or a short text."""
     if name == "user_agent":
         return random.choice(_AGENTS)
     return f"{name[:-3]}-{random.getrandbits(64):016x}" if name.endswith("_id") else f"a {name}"

@@ -163,7 +163,7 @@ class Generator:
         return PhaseCounts(tally, clocks, tally.until - start)
 
     async def settle(self) -> RunCounts:
-        """Wait until all notices and batches, also those still due, are answered; return counts."""
+        """Wait until all planned notices and sent batches have ended; return the run's counts."""
         batches = self._batches
         while self._notices.open or (batches is not None and batches.open):
             await asyncio.sleep(SWEEP_S)

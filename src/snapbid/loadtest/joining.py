@@ -47,11 +47,11 @@ class RunPhase(Struct, tag=True):
 
 
 class StopPhase(Struct, tag=True):
-    """An order to end the current phase; only the `RunPhase` that it ends is answered."""
+    """An order to end the current phase, without an answer of its own (see `RunPhase`)."""
 
 
 class Settle(Struct, tag=True):
-    """The last order of a run, to await open notices and batches; answered by RunCounts."""
+    """The last order of a run, to await outstanding notices and batches; answered by RunCounts."""
 
 
 Order: TypeAlias = RunPhase | StopPhase | Settle
@@ -90,7 +90,7 @@ class Channel:
 
 
 def _rebuild(kind: type[Any], value: Any) -> Any:
-    """Rebuild a path or a counter, which MessagePack encodes as a text or a map."""
+    """Rebuild a path or a counter, which MessagePack encodes as a string or a map."""
     return (get_origin(kind) or kind)(value)
 
 
@@ -204,7 +204,7 @@ async def _accept(channel: Channel, load: Load) -> Generator:
 
 
 async def _obey(channel: Channel, generator: Generator, watch: Watcher) -> None:
-    """Carry out the first generator's orders until the run is settled.
+    """Carry out the first generator's orders, up to and including `Settle`.
 
     If the first generator disconnects, end the current phase and raise JoinError.
     """

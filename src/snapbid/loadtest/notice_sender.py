@@ -74,7 +74,7 @@ class NoticeCounts(Struct):
         return self
 
     def elsewhere(self, authority: str) -> str:
-        """Return the host in the URLs if it differs from `authority`, otherwise ""."""
+        """Return the host and port that notification URLs name; "" if `authority` has the same."""
         if _address(self.first_url) == _address(f"http://{authority}"):
             return ""
         return urlsplit(self.first_url).netloc

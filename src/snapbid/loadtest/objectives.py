@@ -20,7 +20,7 @@ RULE: Final = (
 
 
 class Objective(NamedTuple):
-    """A bound: a maximum in ms or percent, or a minimum for bids, as a number or in percent.
+    """A maximum (ms or percent), or a minimum for the number or the percentage of bids.
 
     A minimum does not apply to a phase in which all requests are faulty on purpose.
     """
@@ -42,7 +42,7 @@ SOME_BID: Final = Objective("bids", 1, "at least one bid, since no bid-rate is g
 
 
 def parse(text: str) -> Objective:
-    """Parse an objective. Raises ValueError, naming the rule."""
+    """Parse an objective. Raises ValueError, listing the allowed forms."""
     latency = _LATENCY.fullmatch(text)
     share = _SHARE.fullmatch(text)
     try:
@@ -67,7 +67,7 @@ def complete(objectives: Sequence[Objective]) -> list[Objective]:
 
 
 def steady(objectives: Sequence[Objective], held: PhaseResult) -> list[Objective]:
-    """Replace `SOME_BID` with a minimum derived from the bid rate of a phase that held.
+    """Replace `SOME_BID` with a minimum relative to the bid rate of `held`, a phase that passed.
 
     A bidder that sheds load answers 204 in time, which no other objective detects.
     """

@@ -97,11 +97,11 @@ def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: 
 
 
 def pool_note(trials: list[PhaseResult], connections: int) -> str:
-    """Return a note if a search was limited by the number of connections; "" if by the server.
+    """Return a note if too few connections limited a search, otherwise "".
 
-    Any overload eventually fills the connections. They are the limit if the lowest rate that missed
-    needs a share `FULL` of them even with answers as quick as in the quickest trial that held
-    (Little's law). If the server is the limit, its answers take longer than that.
+    Any overload eventually occupies all connections, so that proves nothing. They were too few if
+    even answers as quick as in the quickest trial that passed would keep a share `FULL` of them
+    busy (Little's law) at the lowest rate that failed.
     """
     held = [trial for trial in trials if trial.held]
     missed = [trial for trial in trials if not trial.held]

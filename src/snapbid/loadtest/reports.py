@@ -129,7 +129,7 @@ class ReportReader:
 
 
 def _ranges(first: date) -> Iterator[DateRange]:
-    """Yield ranges that include every day from `first` to today."""
+    """Yield ranges that end today; the first begins on `first`, each further one a day earlier."""
     today = datetime.now(UTC).date()
     for days in range(MAX_DAYS - (today - first).days):
         yield DateRange(first - timedelta(days), today)

@@ -34,7 +34,7 @@ class SeriesPoint(Struct, frozen=True):
 
 
 class PhaseResult(Struct, frozen=True):
-    """The result of a phase. Every offered request is in exactly one of `kinds`.
+    """The result of a phase; `kinds` counts each offered request once, by its outcome.
 
     Latency is measured from the scheduled time, for all requests except `hung up` ones.
     """

@@ -40,7 +40,7 @@ class Progress(Protocol):
         """Print a line."""
 
     def phase(self, phase: Phase, tally: Tally, elapsed_s: float) -> None:
-        """Update the state of the current phase."""
+        """Show how far the current phase is."""
 
     def ended(self, result: PhaseResult) -> None:
         """Print the result of a phase."""

@@ -91,12 +91,12 @@ class Tally(Struct, kw_only=True):
 
     @property
     def bid_percent(self) -> float:
-        """The share of bids among the valid answers in time."""
+        """The percentage of bids among valid answers in time, leaving out faulty requests."""
         return 100 * self.kinds[BID] / max(1, self.kinds[BID] + self.kinds[NO_BID])
 
     @property
     def error_percent(self) -> float:
-        """The share of the offered requests without a valid answer in time."""
+        """The percentage of offered requests without a valid answer in time."""
         return 100 * self.bad / max(1, self.offered)
 
     def offer(self, due: float, now: float) -> None:

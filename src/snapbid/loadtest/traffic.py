@@ -207,7 +207,7 @@ class _RequestGenerator:
         return {"mimes": mimes, "maxduration": 60, "protocols": [2, 3, 9, 10], **rates}
 
     def _media(self, least: tuple[int, ...], most: tuple[int, ...]) -> Request:
-        """Generate an impression's limits on media; bit rates are in kbit/s."""
+        """Generate limits on media, with bit rates (kbit/s) drawn from `least` and `most`."""
         limits: Request = {}
         if self._chance(0.6):
             limits["delivery"] = self._random.choice(([2], [1, 2]))
