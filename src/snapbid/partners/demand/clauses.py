@@ -102,8 +102,8 @@ def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
 def _merged(clauses: Clauses, field: str) -> Clauses:
     """Merge clauses that differ in one field only; the merged clause admits any value of it.
 
-    Deals are an exception and are united: a clause without deals admits an impression only by its
-    own floor.
+    Deals are united instead: a clause without deals would compare prices with the floors of
+    impressions, not with those of deals.
     """
     any_value: dict[str, Any] = {field: None}
     highest: Clauses = {}

@@ -112,9 +112,9 @@ class OutcomeShare(Struct, frozen=True):
 
 
 class RuleShare(Struct, frozen=True):
-    """A rule, and the requests without a matching campaign that it was the last to refuse.
+    """A rule, and the number of requests for which it refused the last campaigns left.
 
-    `requests` is extrapolated from the `sampled` requests that the rule refused in a sample.
+    `requests` is extrapolated from `sampled`, the number of such requests in a sample.
     """
 
     rule: str
@@ -305,7 +305,7 @@ def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
 
 
 def _unused(counts: Mapping[str, int]) -> list[FieldFault]:
-    """Return the unusable values in requests; most counts are extrapolated from a sample."""
+    """Return the fields with unusable values; most counts are extrapolated from a sample."""
     faults = []
     if strange := counts.get("strange_country", 0):
         field = REQUIRED["country"]

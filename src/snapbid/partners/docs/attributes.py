@@ -24,7 +24,7 @@ INTRODUCTION: Final = (
 
 
 class Attribute(NamedTuple):
-    """An attribute of an object, its status (one of STATUSES), and how or why not it is used."""
+    """An attribute of an object, its status (one of STATUSES), and a note on its use."""
 
     object: str
     name: str

@@ -87,7 +87,7 @@ def limits(settings: Settings) -> dict[str, Any]:
 
 
 def filled(value: Any, known: Mapping[str, Any]) -> Any:
-    """Fill in the placeholders in a value's texts, and join the lines of each paragraph."""
+    """Fill in the placeholders in all strings of a value, and join the lines of paragraphs."""
     if isinstance(value, dict):
         return {name: filled(inner, known) for name, inner in value.items()}
     if isinstance(value, list):
@@ -136,7 +136,7 @@ class OperationWriter:
         return {_HEADER_NAMES.get(name, name.title()): self._headers[name] for name in names}
 
     def _failures(self, section: str) -> Fragment:
-        """Return a section's errors by status; only their conditions come from `api.toml`."""
+        """Return the error responses of a section of `api.toml`, by status."""
         by_status: dict[int, list[tuple[str, str, Answer]]] = {}
         for name, when, answer in self._errors(section):
             by_status.setdefault(answer.start["status"], []).append((name, when, answer))

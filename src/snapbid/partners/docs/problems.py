@@ -47,7 +47,7 @@ _INTERNAL: Final = "the request could not be served"
 
 
 def problems(settings: Settings) -> dict[str, dict[str, Answer]]:
-    """Return the error responses of a server with these settings, by section and name."""
+    """Return a server's error responses, by their section and name in `api.toml`."""
     raised: dict[str, dict[str, Problem]] = {
         "bid": _bid(settings),
         "notice": _notice(),

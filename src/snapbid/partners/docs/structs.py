@@ -17,7 +17,7 @@ _ID: Final[Schema] = {"type": ["string", "integer"], "minLength": 1}
 
 
 def struct_schemas(notes: Mapping[str, Mapping[str, str]]) -> dict[str, Schema]:
-    """Return the schemas by name; `notes` describe their fields."""
+    """Return the schemas by name; `notes` has the descriptions of their fields."""
     made = _requests() | _components(Diagnosis) | _components(DemandRules) | _findings()
     for name, fields in notes.items():
         for field, note in fields.items():
@@ -45,7 +45,7 @@ def _requests() -> dict[str, Schema]:
 
 
 def _refine(name: str, schema: Schema) -> None:
-    """Add to a schema the checks that `decode` makes beyond the types."""
+    """Adapt a schema to what `bidding.request.decode` accepts and requires."""
     properties = schema["properties"]
     for field, own in properties.items():
         properties[field] = _plain(own)
