@@ -227,9 +227,9 @@ class Attribution:
         return None if is_later else self._add(row, before, person)
 
     def _person(self, row: EventRow, user: int | None, visitor: int | None) -> int | None:
-        """Return the person of an event; None if the event has no id of a person.
+        """Return the person of an event: its user, or else the anonymous user; None without either.
 
-        If it has both ids, the anonymous user's last click passes to the user.
+        If the event has both, the anonymous user's last click passes to the user.
         """
         if visitor is None:
             return user
@@ -247,7 +247,7 @@ class Attribution:
         return user
 
     def _valid(self, person: int, row: EventRow) -> ClickLink | None:
-        """Return a person's last click, unless its window is over."""
+        """Return a person's last click; None without one, or if it expired before this event."""
         link = self.last.get(person)
         return None if link is None or row.received_at > link.expires_at else link
 

@@ -239,7 +239,7 @@ class EventEndpoints:
             return [Counting()] * len(rows)
 
     async def _keep(self, now_ms: int, key: ApiKey, events: list[AcceptedEvent]) -> None:
-        """Queue events if the key's limit on events permits; one event was counted on admission.
+        """Queue events, counting them against the key's limit; `_admit` has counted the first.
 
         Raises RateExceeded or EventsUnavailable.
         """

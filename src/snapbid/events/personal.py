@@ -99,7 +99,7 @@ def hash_of(text: str) -> str | None:
 
 
 def is_unhashed(text: str) -> bool:
-    """Return whether a text sent as a hash looks like an email address or a phone number."""
+    """Return whether a string sent as a hash looks like an email address or a phone number."""
     text = text.strip()
     if _ADDRESS.fullmatch(text):
         return True
@@ -110,7 +110,7 @@ def is_unhashed(text: str) -> bool:
 def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | None, str]]:
     """Yield each possible id of a person in a context, as (kind of id, id).
 
-    These are the texts in fields that hold an id in any event of the catalog, and all texts in
+    These are the strings in fields that hold an id in any event of the catalog, and all strings in
     fields outside the catalog, for which the kind is None.
     """
     if isinstance(value, dict):
@@ -140,7 +140,7 @@ def paths(
     """Yield the paths (keys and indices) to personal data in an unknown field's value.
 
     `private`: the field is in `context.privacy`, where phone numbers count. `says_nothing`: the
-    value contains no text or number, so only keys that are email addresses count.
+    value contains no string or number, so only keys that are email addresses count.
     """
     members: Iterator[tuple[str | int, Any]]
     if isinstance(value, dict):
@@ -164,7 +164,7 @@ def paths(
 
 
 def _says_something(value: Any) -> bool:
-    """Return whether a value contains a text or a number, and not only flags."""
+    """Return whether a value contains a string or a number, and not only flags."""
     if isinstance(value, dict):
         return any(map(_says_something, value.values()))
     if isinstance(value, list):

@@ -174,7 +174,7 @@ _TYPES: Final = {
 
 
 def _json_type(path: str, event: str | None) -> str:
-    """Return the JSON type of a field, of an object of the envelope, or of an unknown hash."""
+    """Return the JSON type that a field or an object must have; unlisted hashes are strings."""
     fields = _fields_of(event)
     if path in fields:
         return JSON_TYPES[fields[path].kind]

@@ -1,6 +1,6 @@
 """Strict JSON for the event endpoints: RFC 8259 in UTF-8, without ambiguities.
 
-A text is refused (`malformed_json`) for invalid UTF-8, NaN or Infinity, a duplicate key in an
+JSON is refused (`malformed_json`) for invalid UTF-8, NaN or Infinity, a duplicate key in an
 object, U+0000, unpaired surrogates, or nesting deeper than `MAX_DEPTH`. A leading byte order mark
 is skipped. The message names the byte of a syntax error, counted from 0, and in a batch the event
 (`locate`). Numbers beyond the range of a double become infinite, so a violation can name the field;
@@ -100,10 +100,10 @@ def _row(limit: int) -> type[msgspec.Struct]:
 
 
 def is_large(text: bytes) -> bool:
-    """Return whether a text is larger than one event may be.
+    """Return whether JSON text is larger than one event may be.
 
-    Its commas and opening brackets bound the number of its values. Commas and brackets within
-    strings also count, since excluding them would take as long as decoding the text.
+    Commas and opening brackets bound the number of values. Those within strings also count, since
+    excluding them would take as long as decoding the text.
     """
     if is_long(text):
         return True
@@ -111,12 +111,12 @@ def is_large(text: bytes) -> bool:
 
 
 def is_long(text: bytes) -> bool:
-    """Return whether a text, without surrounding white space, is longer than an event may be."""
+    """Return whether text, without surrounding white space, is longer than an event may be."""
     return len(text) > MAX_BYTES and len(text.strip(_WHITE)) > MAX_BYTES
 
 
 def decode_strictly(text: bytes, skipped: int = 0) -> Any:
-    """Decode a text strictly. Raises Malformed.
+    """Decode JSON text by the rules of this module. Raises Malformed.
 
     Positions in the message include the `skipped` bytes before the text.
     """
@@ -134,7 +134,7 @@ def decode_strictly(text: bytes, skipped: int = 0) -> Any:
 
 
 def locate(body: bytes, skipped: int = 0) -> Malformed | None:
-    """Return the error in a malformed batch, with the event that has it; None if none is found.
+    """Return the error in a malformed batch, with its event's position; None if not found.
 
     Byte positions include the `skipped` bytes before the body.
     """
@@ -186,7 +186,7 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _may_break(raw: bytes) -> bool:
-    """Return whether a text may break rules that only `_check` detects."""
+    """Return whether JSON text may break rules that only `_check` detects."""
     return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or SUSPECT.search(raw) is not None
 
 

@@ -34,7 +34,7 @@ calling_code = calling_codes.calling_code
 
 
 def is_ip(text: str) -> bool:
-    """Return whether a text is a dotted-decimal IPv4 address or an IPv6 address without a zone."""
+    """Return whether text is a dotted-decimal IPv4 address or an IPv6 address without a zone."""
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def normalise_number(number: float) -> float:
 
 
 def text_rule(value: Any) -> str | None:
-    """Return the rule for texts that a value breaks; None if it breaks none."""
+    """Return the rule for strings that a value breaks; None if it breaks none."""
     if not isinstance(value, str):
         return "type"
     if not value:
@@ -75,7 +75,7 @@ def text_rule(value: Any) -> str | None:
 
 
 def read_time(value: Any) -> Verdict:
-    """Read a time in epoch milliseconds: 13 digits, and no fraction but zero."""
+    """Read a time in epoch milliseconds: a whole number of 13 digits."""
     if value.__class__ not in _NUMBERS:
         return "type", value
     if math.isinf(value):
