@@ -332,7 +332,7 @@ def test_listens_on_any_address_or_name(
         f"listening on http://{shown}:{stack.port} (SNAPBID_WORKERS: 1), private port "
         f"http://{shown}:{stack.ops_port}/ops, notification URLs at http://{shown}:{stack.port}\n"
     ) in stack.output
-    warned = f"SSPs cannot reach http://{shown}:{stack.port}, with which" in stack.output
+    warned = f"begin with http://{shown}:{stack.port}, which SSPs cannot reach" in stack.output
     assert warned == (host in ("::", "0.0.0.0"))
     for address in reached:
         assert ask(stack.port, "GET", "/readyz", host=address).status == 200

@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 class AllocatorThread:
-    """The thread that does the work of this module.
+    """Publishes releases; with several shards, also balances budgets and delivers cap updates.
 
-    Raises OSError if it cannot write the file of releases for the workers.
+    Raises OSError if the file of releases cannot be written.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -164,7 +164,7 @@ class AllocatorThread:
             fresh = set()
 
     def _due(self) -> Iterator[int]:
-        """Yield each new campaign, and each with a changed budget, once it is due."""
+        """Yield campaigns to balance now: those with new or changed budgets, and those to retry."""
         now = monotonic()
         for campaign, due in list(islice(self._fresh.items(), MOST)):
             if due <= now:

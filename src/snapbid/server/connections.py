@@ -72,14 +72,14 @@ class ConnectionKeeper:
         self._has_listened = self._is_stopping = False
 
     async def keep(self) -> None:
-        """Inspect the connections periodically, ending those that are due, until cancelled."""
+        """Inspect the connections periodically until cancelled; see `look`."""
         while True:
             is_crowded = await self.look() > self._enough
             hurries = is_crowded or self._is_stopping or not self._has_listened
             await (asyncio.sleep(HURRIED_EVERY_S) if hurries else beat(EVERY_S))
 
     async def look(self) -> int:
-        """End the connections that are due; return how many connections were open."""
+        """End the connections that the module's rules select; return how many were open."""
         now, before, self._asking = monotonic(), self._asking, {}
         connections, holding = [], []
         answer_s = STOPPING_S if self._is_stopping else self._answer_s

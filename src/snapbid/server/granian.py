@@ -51,10 +51,10 @@ class GranianServer(MPServer):
         self._wake()
 
     def _wake(self) -> None:
-        """Wake the main loop from a thread.
+        """Set the event that wakes the main loop, from another thread.
 
-        A signal may interrupt that loop while it holds the event's own lock, and the handler would
-        wait for that lock forever.
+        A signal may interrupt that loop while it holds the event's lock; a handler that set the
+        event itself would wait for the lock forever.
         """
         start_new_thread(self.main_loop_interrupt.set, ())
 
@@ -88,7 +88,7 @@ class GranianServer(MPServer):
         self._look_again()
 
     def _look_again(self) -> None:
-        """Wake the main loop again if a signal is pending, whose event Granian may have cleared."""
+        """Wake the main loop if a signal is pending, since Granian may have lost its wake-up."""
         if self.interrupt_signal or self.reload_signal:
             self.main_loop_interrupt.set()
 

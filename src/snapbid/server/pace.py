@@ -11,7 +11,7 @@ QUIET_PER_STEP: Final = 64
 
 
 class Pace:
-    """Starts a limited number of requests in each step; the others queue.
+    """Starts a limited number of requests in each step of `STEP_S`; the others queue.
 
     Applies to routes with `paced` set, which bids, notices and health checks do not have.
 

@@ -14,7 +14,7 @@ NO_CORE: Final = 1
 
 
 def keep_private() -> None:
-    """Make new files private and disable core dumps, which would contain the secret."""
+    """Make new files private and disable core dumps, which would contain the signing secret."""
     os.umask(OWNER_ONLY)
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     limit = NO_CORE if hard == resource.RLIM_INFINITY else min(hard, NO_CORE)

@@ -155,7 +155,7 @@ def _warn_of_base_url(settings: ServingSettings) -> None:
     host = urlsplit(settings.base_url).hostname or ""
     if reachable(host) != host:
         logger.warning(
-            "SSPs cannot reach %(base_url)s, with which notification URLs begin: set "
+            "notification URLs begin with %(base_url)s, which SSPs cannot reach: set "
             "SNAPBID_BASE_URL to the URL at which they reach this server",
             {"base_url": settings.base_url},
         )

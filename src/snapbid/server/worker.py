@@ -369,7 +369,7 @@ def _event_resolver(events: EventEndpoints) -> Resolver:
 
 
 def _partner_resolver(endpoints: Mapping[str, Handler]) -> Resolver:
-    """Return a resolver for the partners' documents, whose paths end in their route's name."""
+    """Return a resolver for paths that end in the name of an endpoint, such as `report`."""
     routes = {f"/{name}": Route(name, endpoint) for name, endpoint in endpoints.items()}
     other = Route(REPORT_ROUTE, not_found, methods=())
 
