@@ -149,7 +149,7 @@ class Postgres(Server):
             time.sleep(0.1)  # the backends are not our children, so we cannot wait on them
 
     def _state(self, process: subprocess.Popen[bytes]) -> str:
-        """Return the status in the pid file, as pg_ctl does; "" if it is not this process's."""
+        """Return the status in the pid file, as pg_ctl does; "" if `process` did not write it."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:

@@ -1,4 +1,4 @@
-"""Start and stop the embedded servers' processes, including those left by a killed owner."""
+"""Start and stop the processes of embedded servers, also those left by a home's killed owner."""
 
 import contextlib
 import functools
@@ -118,9 +118,9 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 
 
 def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -> None:
-    """Stop the server that a killed owner left running, if `pid` is that server (see `serves`).
+    """Stop the server that a home's killed owner left running, if `pid` still is that server.
 
-    Raises EmbeddedError if that fails.
+    Raises EmbeddedError if it cannot be stopped.
     """
     for how in (gentle, hard, signal.SIGKILL):
         if not serves(pid, owned):

@@ -86,7 +86,7 @@ class Redis(Server):
                 thread.start()
 
     def _evict_orphan(self) -> None:
-        """Stop the server that a killed owner left running."""
+        """Stop the server that the home's killed owner left running."""
         orphan = read_pid(self._pid_file)
         if orphan is not None:
             evict(orphan, self.data, signal.SIGTERM, signal.SIGTERM)

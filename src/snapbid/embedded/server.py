@@ -41,8 +41,8 @@ class Server:
     def _await(self, process: subprocess.Popen[bytes], limit_s: float) -> bool:
         """Wait until the server is ready.
 
-        Returns False if it exits first. If it neither becomes ready nor reads its data for
-        `limit_s`, stops it and returns False.
+        Returns False if it exits first, or if it is neither ready nor reading its data for
+        `limit_s`; then it is stopped.
         """
         wait = StartWait(self.name, limit_s, self._say, self._is_stopping)
         while (state := self._state(process)) != "ready":

@@ -103,7 +103,7 @@ def _run_all(settings: Settings, home: Home, signals: Signals) -> None:
 
 
 def _serving(settings: Settings, home: Home, redis_url: str, database_url: str) -> ServingSettings:
-    """Add the home's stores and secrets to the settings."""
+    """Return the settings with the URLs of the home's stores, and its secrets if none are set."""
     is_private = is_loopback(settings.ops_host, settings.ops_port)
     ops_token = settings.ops_token or (None if is_private else home.ops_token())
     return require_serving(
