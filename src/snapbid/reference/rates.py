@@ -74,7 +74,7 @@ class Rates:
         return math.floor(usd_micros / self.usd[bid_currency])
 
     def overridden(self, operator: OperatorTable) -> "Rates":
-        """Return these rates, overridden by the operator's rates of today (UTC).
+        """Return these rates, overridden by the operator's rates in force today (UTC).
 
         Only codes of three letters are used. A currency to which the operator gives a rate below
         `LEAST_USD` or above `MOST_USD` has no rate.
@@ -113,7 +113,7 @@ class Rates:
 
 
 def load() -> Rates:
-    """Read the newest day of the bank's table (20 ms).
+    """Read the newest day of the European Central Bank's table, which takes 20 ms.
 
     Raises the errors of `bundled_table` and `parse_table`.
     """
@@ -121,7 +121,7 @@ def load() -> Rates:
 
 
 def bundled_table() -> str:
-    """Read the text of the bank's table, which is in a ZIP file.
+    """Read the text of the European Central Bank's table, which is in a ZIP file.
 
     Raises OSError if the file cannot be read, or BadZipFile, zlib.error or ValueError if it is
     damaged.
@@ -133,9 +133,10 @@ def bundled_table() -> str:
 
 
 def parse_table(text: str) -> Rates:
-    """Parse the bank's table: a header `Date,USD,JPY,…`, then units per EUR for each day.
+    """Parse the newest day of a table: a header `Date,USD,JPY,…`, then units per EUR for each day.
 
-    Raises ValueError if `text` is anything else, or its newest day has no USD rate.
+    Raises ValueError if `text` is anything else, or if the newest day has no USD rate, or a rate
+    that is not above 0.
     """
     header, *rows = text.splitlines()
     newest = max(row for row in rows if row)

@@ -47,8 +47,7 @@ def _mapping(
     """Read one mapping file; return the target ids by source id.
 
     If the name and the id of a category disagree, the name decides if it is unique in the taxonomy.
-    If it is not, a target's id decides, since the wording of names varies, but a row with such a
-    source is skipped, so that the category has no mapping.
+    Otherwise a target keeps its id, since the wording of names varies; a source gets no mapping.
     """
     mapped = {}
     for row in _rows(path, skipped):

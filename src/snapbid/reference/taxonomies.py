@@ -58,10 +58,10 @@ Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 
 
 class Categories(NamedTuple):
-    """A campaign's categories, each as a line: its key, then the keys of its ancestors.
+    """A campaign's categories, each as a tuple of its key and the keys of its ancestors.
 
-    `own` are the campaign's categories in their own `family`. `mapped` and `listed` have pairs: the
-    marker of another family (its number and a colon), and the corresponding categories there.
+    `own` are the campaign's categories in their own `family`. `mapped` and `listed` have pairs of
+    another family's marker (its number and a colon) and the corresponding categories there.
     """
 
     family: int
@@ -131,7 +131,7 @@ def spelled(category: str) -> str:
 
 @cache
 def first_flags() -> bytes:
-    """Return the flags of the categories of Content Taxonomy 1.0 as an array of uint16.
+    """Return the flags (see `KNOWN`) of Content Taxonomy 1.0's categories, as an array of uint16.
 
     IAB17-44 is at index 17 * MAX_SECOND + 44; 0 means that there is no such category.
     """
@@ -144,7 +144,7 @@ def first_flags() -> bytes:
 
 @cache
 def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
-    """Return keys and flags of categories outside Content Taxonomy 1.0, by family and id.
+    """Return keys and flags (see `KNOWN`) of all other taxonomies' categories, by family and id.
 
     An id is listed as published and in lower case, and also as an integer if it is a number.
     """
@@ -231,7 +231,7 @@ def _mappings() -> dict[tuple[int, int], dict[str, str]]:
 
 @cache
 def _sources(family: int, other: int) -> dict[str, list[str]]:
-    """Return, by key in the `other` family, the categories of `family` that map to it."""
+    """Return the categories of `family`, by the key of the `other` category that they map to."""
     sources: dict[str, list[str]] = {}
     for source, found in _mappings()[family, other].items():
         sources.setdefault(_key(other, found), []).append(source)
