@@ -73,7 +73,7 @@ def _previewed(folder: Path | None) -> "contextlib.AbstractContextManager[Previe
 
 
 class _Check:
-    """Reads a file and collects its mistakes and warnings."""
+    """Reads a file of campaigns, and collects mistakes and warnings about them."""
 
     def __init__(self, file: str, now_ms: int, known: "Known | None") -> None:
         self.mistakes: list[CampaignMistake] = []

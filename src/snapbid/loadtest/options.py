@@ -129,7 +129,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def listener(name: str, text: str) -> tuple[str, int]:
-    """Parse HOST:PORT, the address where generators meet."""
+    """Parse HOST:PORT, the address at which other generators join."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise OptionError(f"{name} must be HOST:PORT, like 10.0.0.5:9700, found {text!r}")

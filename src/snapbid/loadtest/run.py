@@ -273,7 +273,7 @@ def _traffic(options: Options, mix: Mix) -> tuple[str, str]:
 
 
 def described(options: Options, generators: int) -> dict[str, str]:
-    """Describe the options as the names and values that the result lists."""
+    """Return the options' names and values, as the result lists them."""
     habits = options.habits
     traffic = [_traffic(options, mix) for mix in options.mixes]
     settings = {

@@ -170,9 +170,10 @@ def _included(targeting: Mapping[str, Values], dimension: str) -> Entries | None
 
 
 def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
-    """Return the inventories to which a campaign is limited; None if it is not limited.
+    """Return inventories of which a request must have one for a campaign to bid; None for any.
 
-    A request may have several inventories, so the limits of several dimensions are not combined.
+    Only one dimension is used: the sets of several may not be intersected, since a request may have
+    several inventories.
     """
     named = _included(targeting, "inventory")
     if named is not None:

@@ -356,7 +356,7 @@ def _days(days: Iterable[date], history: DayHistory) -> list[DiagnosisDay]:
 
 
 def _notices_of_minutes(counts: Mapping[str, int]) -> Counter[str]:
-    """Return the notice counts of the last few minutes, under the warehouse's names."""
+    """Return the notice counts of the last few minutes, named as in the warehouse."""
     notices: Counter[str] = Counter({"bids": counts.get("status:200", 0)})
     for kind, (code, letter) in KINDS.items():
         notices[kind] = counts.get(f"notice:{letter}", 0)
