@@ -334,7 +334,7 @@ def print_object(value: object) -> None:
 
 
 def print_raw_json(texts: Iterable[str]) -> None:
-    """Print JSON texts as an array."""
+    """Print an array of values that are JSON already."""
     body = ",\n".join(texts)
     click.echo(f"[\n{body}\n]" if body else "[]")
 

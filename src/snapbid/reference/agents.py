@@ -1,6 +1,6 @@
 """Operating systems and browsers, mapped to the lists of contract 3 (`os`, `browser`).
 
-Spellings of operating systems (`device.os`, a campaign's entries, the parser's families) are
+Spellings of operating systems (`device.os`, a campaign's targeting, parsed user agents) are
 compared ignoring case, spaces, dots, underscores, hyphens, slashes, quotes and a trailing version.
 Unknown spellings are `other`. A system missing from the list counts as the one that its user agent
 names: Fire OS and Android TV are `android`, Windows Phone is `windows`, iPadOS is `ios`; tvOS,
@@ -169,7 +169,7 @@ def _engine() -> "Callable[[str], PartialResult]":
 
 
 def load() -> None:
-    """Compile the parser's expressions, which takes 0.1 s; call it before the first request."""
+    """Compile the expressions that `parse` needs, which would cost the first request 0.1 s."""
     _engine()
 
 

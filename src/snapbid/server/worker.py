@@ -245,7 +245,7 @@ class Worker:
     async def _settle(self, ledger: Ledger) -> None:
         """Wait up to SETTLE_S for a catalog and the ledger, which may just be starting.
 
-        Without them, this worker would answer 204 while others bid.
+        Without them, this worker would answer 204 while other workers bid.
         """
         deadline = monotonic() + SETTLE_S
         while not (self._follower.snapshot and ledger.connected) and monotonic() < deadline:
