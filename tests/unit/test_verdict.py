@@ -14,7 +14,14 @@ from snapbid.ledger.admin.drains import DrainReport
 from snapbid.operations.dashboard.clocks import ClockDifference
 from snapbid.operations.dashboard.counts import CountWindow
 from snapbid.operations.dashboard.guard import Answers, SspStanding
-from snapbid.operations.dashboard.ledger import Backlog, SilentProcesses, Standing
+from snapbid.operations.dashboard.ledger import (
+    NOTHING,
+    Backlog,
+    SilentProcesses,
+    SspTraffic,
+    Standing,
+    Traffic,
+)
 from snapbid.operations.dashboard.snapshot import Disk, OpsSnapshot
 from snapbid.operations.dashboard.trends import Rates, Trends
 from snapbid.operations.dashboard.verdict import Judge
@@ -45,6 +52,10 @@ def window(**outcomes: int) -> CountWindow:
 
 def standing(late: int) -> SspStanding:
     return SspStanding("acme", {"1m": Answers(100, late // 10), "15m": Answers(1000, late)})
+
+
+def billed(imps: int, wins: int) -> SspTraffic:
+    return SspTraffic(Traffic(2000, wins, wins * 1000, imps), NOTHING)
 
 
 def risks(store: Any, name: str, severity: Any) -> dict[StoreName, list[Risk]]:
@@ -104,6 +115,10 @@ def drain(*troubles: str) -> DrainReport:
             "degraded",
             ["clock Redis"],
         ),
+        ({"ssps": {"acme": billed(1000, wins=981)}}, "bidding", []),
+        ({"ssps": {"acme": billed(19, wins=0)}}, "bidding", []),
+        ({"ssps": {"acme": billed(20, wins=0)}}, "degraded", ["unwon acme"]),
+        ({"ssps": {"acme": billed(1000, wins=980)}}, "degraded", ["unwon acme"]),
         ({"drains": [drain()]}, "bidding", []),
         ({"drains": [drain("it waits")]}, "degraded", ["drain east 0"]),
         ({"drains": [drain()], "started_at": NOW - 301.0}, "degraded", ["audit age"]),

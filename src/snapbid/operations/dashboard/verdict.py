@@ -25,6 +25,7 @@ State: TypeAlias = Literal["bidding", "degraded", "not bidding", "unknown"]
 BEHIND_S: Final = 60.0  # how far the drain may be behind
 STALE_S: Final = 120.0  # how old the last check of the catalog may be
 SHARE: Final = 0.02
+UNWON: Final = 0.02  # of an SSP's billed impressions, those without a win notice
 LATE_REMEDY: Final = (
     "check the latency on /ops: add workers, ask the SSP for a longer tmax, or take fewer of its"
     " requests: snapbid ssp set {ssp} --qps N"
@@ -127,6 +128,7 @@ def _causes(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
             if snapshot.redis is not False or cause.key != "store_down":  # reported above
                 yield cause
     yield from _of_ssps(snapshot.standings)
+    yield from _of_billings(snapshot)
     yield from _of_machines(snapshot)
     for risk in snapshot.all_risks():
         stops = risk.name == LEDGER or (risk.store == "redis" and risk.severity == "readonly")
@@ -324,6 +326,20 @@ def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
             f"in 15, were late or failed: from {LIMIT:.0%}, exchanges send less to a bidder",
             _remedy(minute).format(ssp=ssp),
         )
+
+
+def _of_billings(snapshot: OpsSnapshot) -> Iterator[Cause]:
+    """Yield a cause for each SSP with many more billing notices than win notices today."""
+    for ssp, traffic in sorted((snapshot.ssps or {}).items()):
+        wins, imps = traffic.today.wins, traffic.today.imps
+        if imps - wins >= max(FEW, UNWON * imps):
+            yield Cause(
+                f"unwon {ssp}",
+                False,
+                f"{ssp} has billed {imps:,} impressions today, but sent {wins:,} win notices: "
+                "only wins count towards budgets, which therefore allow more than they should",
+                "ask the SSP to request the win notice (nurl) of each bid that it bills",
+            )
 
 
 def _is_troubled(standing: SspStanding) -> bool:
