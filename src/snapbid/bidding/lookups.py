@@ -117,9 +117,9 @@ class Lookups:
     """The lookups of one catalog.
 
     `gvl_id`: the bidder's id in the Global Vendor List; `currency`: the bids' currency, which must
-    have an exchange rate; `max_quantity`: the most impressions that one may stand for; `members`:
-    the members of audiences; `click_key` signs click ids. Lookups change nothing but caches, so a
-    request may be read more than once.
+    have an exchange rate; `max_quantity`: the highest `qty.multiplier` of an impression; `members`:
+    the members of audiences; `former_ids`: by SSP, its former canonical ids; `click_key` signs
+    click ids. Lookups change nothing but caches, so a request may be read more than once.
     """
 
     def __init__(

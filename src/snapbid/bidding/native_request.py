@@ -147,7 +147,7 @@ _KINDS: Final = ("title", "img", "video", "data")
 
 
 def request_of(native: Native) -> Any:
-    """Return the request of a native impression, even if its members are in `native` itself."""
+    """Return a native impression's request, which some SSPs write into `native` itself."""
     if native.request or native.assets is None:
         return native.request
     return {name: getattr(native, name) for name in ("assets", "eventtrackers", "privacy")}

@@ -313,7 +313,7 @@ def _only(
 ) -> Any:
     """Keep only the named fields of an object, without those that are empty.
 
-    Warns of each other field that is dropped, unless it is `used` elsewhere.
+    Warns of every field that is dropped, unless it is `used` elsewhere.
     """
     if not isinstance(value, dict):
         return value

@@ -415,7 +415,7 @@ class _VastReader:
 
 
 def _duration(text: str) -> float | None:
-    """Parse a duration in seconds as players do: hours, minutes and seconds, or only seconds."""
+    """Return a duration in seconds; players read `HH:MM:SS`, and a number alone as seconds."""
     if _SECONDS.fullmatch(text):
         return float(text)
     time = _TIME.fullmatch(text)

@@ -182,14 +182,14 @@ async def _compare(
 async def _outdate(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState, absorbed: int
 ) -> ShardState:
-    """Keep a shard with older data from lowering figures or counting twice; return its new state.
+    """Fence a shard whose data is older than the warehouse's; return its new state.
 
-    Marks all earlier runs as outdated, and the budgets as not restored.
+    It then neither lowers figures nor counts anything twice: all earlier runs are marked as
+    outdated, and the budgets as not restored.
     """
     logger.warning(
-        "fenced shard %(shard)d: the ledger's data is older than the warehouse's (batch"
-        " %(absorbed)d absorbed, batch %(read)d last read); figures are kept, but newer bids"
-        " are forgotten",
+        "fenced shard %(shard)d: the ledger's data ends with batch %(read)d, the warehouse's with"
+        " batch %(absorbed)d; figures are kept, but bids made since are lost",
         {"shard": shard.number, "absorbed": absorbed, "read": state.read},
     )
     known = await absorb.sources_of(connection, state.epoch, shard.number)

@@ -62,7 +62,7 @@ async def own(
         if error is not None:
             raise error
         logger.warning(
-            "took over a new ledger of %(shards)d shards: it belongs to this warehouse from now on",
+            "claimed a new ledger of %(shards)d shards: it belongs to this warehouse from now on",
             {"shards": len(shards)},
         )
     if len(known) == len(epochs):

@@ -118,7 +118,7 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 
 
 def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -> None:
-    """Stop the server that a home's killed owner left running, if `pid` still is that server.
+    """Stop a server that outlived the process that owned its home, if `pid` is still that server.
 
     Raises EmbeddedError if it cannot be stopped.
     """

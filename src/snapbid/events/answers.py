@@ -180,7 +180,7 @@ def failed(problem: Problem) -> CodedAnswer:
 def _warnings(
     found: EnrichedEvent, counting: Counting, index: int | None = None
 ) -> list[FieldFinding]:
-    """Return the warnings of an event's amounts and of its click id."""
+    """Return the warnings about an event's amounts and click id."""
     flagged = [("identity.click_id", counting.flag)] if counting.flag else []
     return findings_of(found.event.event, [*found.enriched.warnings, *flagged], index)
 

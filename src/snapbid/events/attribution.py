@@ -227,9 +227,9 @@ class Attribution:
         return None if is_later else self._add(row, before, person)
 
     def _person(self, row: EventRow, user: int | None, visitor: int | None) -> int | None:
-        """Return the person of an event: its user, or else the anonymous user; None without either.
+        """Return an event's user, or else its anonymous user; None if it has neither.
 
-        If the event has both, the anonymous user's last click passes to the user.
+        If it has both, the anonymous user's last click passes to the user.
         """
         if visitor is None:
             return user

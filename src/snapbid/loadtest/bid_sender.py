@@ -46,7 +46,7 @@ class BidSender:
         self._client.submit(self._call(wire, due, (auction, auction_id)))
 
     def _call(self, wire: bytes, due: float, context: object) -> Call:
-        """Make a request's call, and draw whether it is faulty.
+        """Build a request's call, and decide at random whether to make it faulty.
 
         Malformed requests and those that end early have no context, since they can get no bid.
         """

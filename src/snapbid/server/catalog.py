@@ -124,8 +124,8 @@ class CatalogFollower:
         if self._members.current is None and catalog.depends_on_persons:
             if not self._waits:
                 logger.info(
-                    "not using catalog %(path)s yet: its campaigns depend on persons, and the"
-                    " members of audiences are not published",
+                    "not using catalog %(path)s yet: campaigns depend on audiences, but their"
+                    " members are not published",
                     {"path": self._path},
                 )
             self._waits = True

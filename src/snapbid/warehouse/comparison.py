@@ -209,7 +209,10 @@ async def fetch_spend(connection: asyncpg.Connection, today: datetime.date) -> d
 async def fetch_absorbed(
     connection: asyncpg.Connection, source: int, day: datetime.date, generation: int
 ) -> dict[tuple[str, int, int], int]:
-    """Fetch a run's absorbed values for a day, by kind, number and reason."""
+    """Fetch the values absorbed from a run's counters of a day.
+
+    They are by kind, the number of the campaign or SSP, and the loss reason.
+    """
     rows = await connection.fetch(_ABSORBED, source, day, generation)
     return {(row["kind"], row["number"], row["reason"]): row["value"] for row in rows}
 

@@ -154,9 +154,9 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Prepare a session for storing events; always return True: any number of drains may store.
+    """Prepare a session for storing events; return True, since any number of drains may store them.
 
-    The server's log then quotes no rows that it refuses, if the role may change that setting.
+    Also keep PostgreSQL from quoting refused rows in its log, if the role permits that.
     """
     # A plan that was made while a table was empty would read all of it until it is analyzed.
     await connection.execute("set enable_seqscan = off")

@@ -40,7 +40,7 @@ async def identity(connection: asyncpg.Connection) -> str:
 
 
 async def name_of(connection: asyncpg.Connection, table: str) -> str:
-    """Fetch a name for a table's data, which changes if the data is restored or rewritten."""
+    """Fetch an identifier of a table's data, which changes if that is restored or rewritten."""
     return str(
         await connection.fetchval(
             "select format('%s/%s/%s/%s', system_identifier, timeline_id, oid,"

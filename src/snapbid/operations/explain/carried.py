@@ -54,7 +54,7 @@ def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
-    """Explain why no user of the request is recognised; call this only if none is."""
+    """Explain why the request's user is not recognised; call this only if that is the case."""
     device = request.device or Device()
     if why_withheld:
         return "user data is withheld"

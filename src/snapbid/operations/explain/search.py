@@ -58,9 +58,9 @@ class Search:
 def ask(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> tuple[Refusal, str | None] | None:
-    """Match one campaign; return the first rule that refuses it, as `Search.explain` does.
+    """Match one campaign that is refused; return the refusal and its detail (see `Search.explain`).
 
-    Returns None if there is no exchange rate for the floor's currency.
+    Returns None if the floor's currency has no exchange rate.
     """
     search = Search(index_of(campaign), request, situation)
     return search.explain(0) if search.impression(imp) else None

@@ -161,7 +161,7 @@ def _context(event: Event, notes: Notes) -> Schema:
 
 
 def _private(schema: Schema) -> Schema:
-    """Return an object's schema that admits personal data only as hashes, under any key."""
+    """Restrict an object's schema, so that it admits personal data only as hashes."""
     return schema | {
         "patternProperties": {f"{HASH_SUFFIX}$": optional(ref("Sha256"))},
         "propertyNames": {"not": {"pattern": f"^({_PLAINTEXT})$"}},
