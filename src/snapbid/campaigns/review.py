@@ -1,5 +1,6 @@
 """The review of a campaign: what its markup shows, its macros, and whether it can ever bid."""
 
+import re
 from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +13,7 @@ from snapbid.campaigns.rules import Path, path_text
 from snapbid.campaigns.vast import VastError
 from snapbid.campaigns.vast_facts import facts_of
 from snapbid.campaigns.vast_facts import known as known_vast
+from snapbid.campaigns.vocabulary import ALWAYS, HOURS_OF_WEEK, VALUES, visible
 from snapbid.reference.taxonomies import VENDORS, is_published
 
 
@@ -55,6 +57,8 @@ def _assets(native: NativeAd) -> dict[str, Any]:
 
 MICROS: Final = 1_000_000
 MILLE: Final = 1_000
+HOUR_MS: Final = 3_600_000
+EPOCH_HOUR: Final = 72  # of the week: 1970 began on a Thursday
 
 
 def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
@@ -64,6 +68,10 @@ def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
     for dimension, values in campaign.targeting.items():
         if values.exclude and values.include and _excludes_all(dimension, values):
             return f"targeting.{dimension} excludes all that it includes"
+        if dimension in ALWAYS and _excludes_every_value(dimension, values):
+            return f"targeting.{dimension} excludes every value"
+    if _has_no_hour(campaign, now_ms):
+        return "targeting.hour admits no hour that is left between starts_at and ends_at"
     if _has_no_region(campaign.targeting):
         return "targeting.region includes only regions of other countries than targeting.country"
     # A win costs a thousandth of the CPM: as many nano-USD as the CPM has micro-USD.
@@ -80,6 +88,22 @@ def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
 def _excludes_all(dimension: str, values: Values) -> bool:
     excluded = set(values.exclude)
     return all(not excluded.isdisjoint(_line(dimension, entry)) for entry in values.include)
+
+
+def _excludes_every_value(dimension: str, values: Values) -> bool:
+    every = VALUES.get(dimension, ())
+    return 0 < len(every) <= len(values.exclude) and set(every) <= set(values.exclude)
+
+
+def _has_no_hour(campaign: Campaign, now_ms: int) -> bool:
+    """Whether `targeting.hour` admits no hour of the week between `now_ms` and `ends_at`."""
+    values = campaign.targeting.get("hour")
+    if values is None or campaign.ends_at_ms is None:
+        return False
+    first = max(now_ms, campaign.starts_at_ms or 0) // HOUR_MS
+    last = min((campaign.ends_at_ms - 1) // HOUR_MS, first + HOURS_OF_WEEK - 1)
+    hours = {(hour + EPOCH_HOUR) % HOURS_OF_WEEK for hour in range(first, last + 1)}
+    return not hours.intersection(values.include or hours).difference(values.exclude)
 
 
 def _line(dimension: str, entry: str | int) -> Iterable[str | int]:
@@ -112,10 +136,16 @@ def warnings_of(campaign: Campaign, now_ms: int, known: Known | None) -> Iterato
     """Yield the warnings about a campaign as a whole.
 
     They concern campaigns that can never bid after `now_ms` (epoch ms), that ask for even pacing
-    without a daily budget, or that name audiences, products, SSPs or categories that do not exist.
-    Without `known`, only the categories are checked for existence.
+    without a daily budget, whose id looks like another, or whose targeting matches nothing: names
+    of audiences, products, SSPs or categories that do not exist, and ids in a form in which no
+    request has them. Without `known`, only the categories are checked for existence.
     """
     budget = campaign.budget
+    if (plain := visible(campaign.id)) != campaign.id:
+        yield (
+            f"campaign {campaign.id!r} is another than {plain!r}: its id has white space around "
+            "it, or invisible characters"
+        )
     if why := why_never_bids(campaign, now_ms):
         yield f"campaign {campaign.id} can never bid: {why}"
     elif budget.pacing == "even" and budget.daily_micros is None:
@@ -123,6 +153,15 @@ def warnings_of(campaign: Campaign, now_ms: int, known: Known | None) -> Iterato
             f"campaign {campaign.id} is not paced: budget.pacing is even, but there is no "
             "budget.daily to spread over the day"
         )
+    for dimension, values in campaign.targeting.items():
+        if dimension in ALWAYS or values.include:
+            continue
+        if _excludes_every_value(dimension, values):
+            yield (
+                f"campaign {campaign.id} bids only on requests without {dimension}: "
+                f"targeting.{dimension} excludes every value"
+            )
+    yield from _warnings_of_ids(campaign)
     if known is not None:
         yield from _warnings_of_names(campaign, known)
     if campaign.cattax < VENDORS:
@@ -152,6 +191,48 @@ def _warnings_of_names(campaign: Campaign, known: Known) -> Iterator[str]:
                 f"campaign {campaign.id} {verb} the SSP {name!r}, which is not registered (letter "
                 "case matters): no request comes from it"
             )
+
+
+_IDS: Final = ("bundle", "publisher", "segment", "deal")
+"""The dimensions of ids that others assign, which are compared exactly."""
+
+_BETWEEN_IDS: Final = re.compile(r"[\x00-\x1f\x85\u2028\u2029,;]+")
+_BETWEEN_APPS: Final = re.compile(r"[\x00-\x1f\s,;|\"'<>]+")
+# An App Store's address or id, such as https://apps.apple.com/app/id1, and Google Play's address.
+_IN_STORE: Final = re.compile(
+    r"(?:.*/)?id([0-9]+)(?:[/?#].*)?|.*[?&]id=([^&#]+).*", re.IGNORECASE | re.DOTALL
+)
+
+
+def _warnings_of_ids(campaign: Campaign) -> Iterator[str]:
+    named = [("bundle", "advertises", campaign.bundle)] if campaign.bundle is not None else []
+    for dimension in _IDS:
+        named += [(dimension, *each) for each in _entries(campaign, dimension)]
+    for dimension, verb, entry in named:
+        ids = _ids_in(dimension, entry)
+        if ids != [entry]:
+            instead = ", ".join(repr(id) if id else "the app's id" for id in ids) or "an id"
+            yield (
+                f"campaign {campaign.id} {verb} the {dimension} {entry!r}, which is compared as it "
+                f"is written: write {instead}"
+            )
+
+
+def _ids_in(dimension: str, entry: str) -> list[str]:
+    """Return the ids in an entry, as requests have them; "" for an address without a known id.
+
+    An entry that is an id is returned as it is.
+    """
+    if dimension != "bundle":
+        return [each for part in _BETWEEN_IDS.split(entry) if (each := visible(part))]
+    return [_app(each) for part in _BETWEEN_APPS.split(entry) if (each := visible(part))]
+
+
+def _app(written: str) -> str:
+    store = _IN_STORE.fullmatch(written)
+    if store is not None:
+        return store[1] or store[2]
+    return "" if "//" in written else written
 
 
 def _entries(campaign: Campaign, dimension: str) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ details that the contract leaves open:
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -72,6 +72,20 @@ DIMENSIONS: tuple[Dimension, ...] = (
     Dimension("hour", "int"),
 )
 
+VALUES: Final[Mapping[str, Collection[str | int]]] = {
+    "country": countries.ALPHA3,
+    "os": agents.SYSTEMS,
+    "browser": agents.BROWSERS,
+    "inventory": INVENTORIES,
+    "rewarded": range(2),
+    "interstitial": range(2),
+    "hour": range(HOURS_OF_WEEK),
+}
+"""All values of each dimension that has few."""
+
+ALWAYS: Final = frozenset(("rewarded", "interstitial", "hour"))
+"""The dimensions among VALUES of which every request or impression has a value."""
+
 AUDIENCE_NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}", re.ASCII)
 """The pattern for names of audiences and products."""
 
@@ -98,6 +112,13 @@ def text(value: object) -> str | None:
 def trimmed(written: str) -> str:
     """Remove surrounding white space and control characters."""
     return written.strip().strip(BLANKS)
+
+
+def visible(written: str) -> str:
+    """Return a text as `trimmed` does, and without invisible characters (Unicode's Cf)."""
+    if not written.isascii():
+        written = "".join(each for each in written if unicodedata.category(each) != "Cf")
+    return trimmed(written)
 
 
 def region(country: str, code: str) -> str | None:
