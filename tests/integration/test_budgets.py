@@ -190,6 +190,23 @@ async def test_holds_of_yesterday_leave_todays_budget_open(
         assert await seen() == "spent"
 
 
+async def test_a_budget_is_open_only_during_the_flight(
+    ledger: Ledger, clock: Clock, fresh_redis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flight = {"starts_at": "2030-06-15T10:00:00Z", "ends_at": "2030-06-15T11:00:00Z"}
+    made = json.dumps(document("a", budget={"daily": 1}) | flight)
+    stored = StoredCampaign("a", made, "active", revision=1, number=1, created_at_ms=0)
+    monkeypatch.setattr(spending, "time", clock)
+    async with redis_asyncio.Redis.from_url(fresh_redis) as client:
+        reader = spending.SpendingReader(client, 1)
+        for moment, state in {
+            "09:59:59": "scheduled", "10:00:00": "open", "10:59:59": "open", "11:00:00": "ended",
+        }.items():  # fmt: skip
+            clock.now = at(f"2030-06-15T{moment}")
+            report = await reader.fetch([stored])
+            assert report.campaigns["a"].state == state
+
+
 def test_even_pacing_follows_the_day() -> None:
     daily = 100 * 1_000_000
     born = int(at("2030-06-14T08:00:00") * 1000)

@@ -152,6 +152,26 @@ def test_ssp_remove(cli: Cli) -> None:
     assert done(cli("ssp", "list")) == SSPS
 
 
+def test_campaigns_outside_their_flight_are_not_listed_as_active(
+    cli: Cli, database: str, tmp_path: Path
+) -> None:
+    past, future = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
+    flights = {
+        "ended": {"ends_at": past},
+        "scheduled": {"starts_at": future},
+        "active": {"starts_at": past, "ends_at": future},
+        "paused": {"ends_at": past, "status": "paused"},
+    }
+    file = write(tmp_path / "a.jsonl", *(CAMPAIGN | {"id": id} | of for id, of in flights.items()))
+    assert cli("campaign", "import", file).returncode == 0
+    odd = '{"id": "odd", "starts_at": "soon", "ends_at": 7}'
+    insert = f"insert into campaign (id, document) values ('odd', '{odd}')"
+    asyncio.run(execute(database, insert))
+    _, *rows = done(cli("campaign", "list")).splitlines()
+    states = dict(row.split("\t")[:2] for row in rows)
+    assert states == {id: id for id in flights} | {"odd": "active"}
+
+
 def test_campaigns(cli: Cli, tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", CAMPAIGN, {**CAMPAIGN, "id": "c2", "name": "a\tb\x1b[31m"})
     imported = done(cli("campaign", "import", file))

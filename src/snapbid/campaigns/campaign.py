@@ -128,6 +128,15 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     product: str | None = None  # of server events; persons whom it excludes get no advertisement
 
 
+def outside_flight(
+    starts_at_ms: int | None, ends_at_ms: int | None, now_ms: int
+) -> Literal["scheduled", "ended"] | None:
+    """Return why a campaign does not run at `now_ms` (epoch ms); None if it does."""
+    if ends_at_ms is not None and ends_at_ms <= now_ms:
+        return "ended"
+    return "scheduled" if starts_at_ms is not None and now_ms < starts_at_ms else None
+
+
 class CampaignMistake(msgspec.Struct, frozen=True):
     """A mistake in a campaign.
 

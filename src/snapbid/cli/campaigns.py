@@ -44,6 +44,7 @@ campaign.add_command(campaign_performance)
 def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
     """List the campaigns with their spend and remaining budgets.
 
+    Active campaigns are `scheduled` before their `starts_at` and `ended` from their `ends_at` on.
     Money is in USD: spent in total and today, held by bids, left today (as pacing allows) and in
     total. These columns are empty without Redis. `suspended` names the creatives suspended at an
     SSP (see `creative list`). --json without --budgets prints the documents in the format of
@@ -186,6 +187,9 @@ def _campaign_row(stored: Any) -> tuple[object, ...]:
         document = decode(stored.document)
     except ValueError:
         document = {}
+    status = stored.status
+    if status == "active":
+        status = _outside_flight(document) or status
     creatives = document.get("creatives")
     media = {
         str(creative.get("media"))
@@ -194,4 +198,17 @@ def _campaign_row(stored: Any) -> tuple[object, ...]:
     }
     values = [document.get(key) for key in ("cpm", "advertiser", "name")]
     cpm, advertiser, name = ("" if value is None else value for value in values)
-    return (stored.id, stored.status, cpm, ",".join(sorted(media)), advertiser, name)
+    return (stored.id, status, cpm, ",".join(sorted(media)), advertiser, name)
+
+
+def _outside_flight(document: dict[str, Any]) -> str | None:
+    from time import time
+
+    from snapbid.campaigns.campaign import outside_flight
+    from snapbid.campaigns.rules import Mistakes
+    from snapbid.campaigns.value_rules import check_time
+
+    starts, ends = (
+        check_time(document.get(key), (), Mistakes()) for key in ("starts_at", "ends_at")
+    )
+    return outside_flight(starts, ends, int(time() * 1000))

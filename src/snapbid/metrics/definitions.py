@@ -83,7 +83,7 @@ WATCHED: dict[str, Definition] = {
     "snapbid_budget_state": Definition(
         "gauge",
         "The 200 active budgeted campaigns that spend most today, by state: open, paced (may bid"
-        " again later today), spent.",
+        " again later today), spent, scheduled (before starts_at), ended.",
         ("state",),
     ),
     "snapbid_drain_waiting": Definition(

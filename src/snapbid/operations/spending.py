@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from snapbid.base.settings import Settings
 from snapbid.bidding.snapshot import limits_of
 from snapbid.campaigns import document
-from snapbid.campaigns.campaign import Campaign
+from snapbid.campaigns.campaign import Campaign, outside_flight
 from snapbid.catalog.payload import build_payload
 from snapbid.ledger.admin import parts
 from snapbid.ledger.budgets.budgets import BATCH, Budgets, CampaignSpend, summed
@@ -28,9 +28,10 @@ class Spending(msgspec.Struct, frozen=True):
     """One campaign's money in USD; days are UTC, None means unlimited.
 
     `state` is whether the budget allows a bid now (`open`), later today (`paced`) or not today
-    (`spent`). `allowed_today` is the part of the daily budget that pacing has released so far.
-    `remaining` is the total budget less spend and holds, and `remaining_today` is `allowed_today`
-    less today's spend and holds; neither is below 0.
+    (`spent`), or that the flight has not begun (`scheduled`) or is over (`ended`).
+    `allowed_today` is the part of the daily budget that pacing has released so far. `remaining` is
+    the total budget less spend and holds, and `remaining_today` is `allowed_today` less today's
+    spend and holds; neither is below 0.
     """
 
     id: str
@@ -110,7 +111,8 @@ def _spending(campaign: Campaign, limits: Limits, state: CampaignSpend, now: int
     return Spending(
         id=campaign.id,
         pacing=budget.pacing,
-        state=_state(campaign.cpm_micros, state, allowed, daily, total),
+        state=outside_flight(campaign.starts_at_ms, campaign.ends_at_ms, now * 1000)
+        or _state(campaign.cpm_micros, state, allowed, daily, total),
         spent=_usd(state.used - state.held),
         spent_today=_usd(state.used_today - state.held_today),
         held=_usd(state.held),
@@ -125,7 +127,7 @@ def _spending(campaign: Campaign, limits: Limits, state: CampaignSpend, now: int
 def _state(
     cost: int, state: CampaignSpend, allowed: int | None, daily: int | None, total: int | None
 ) -> str:
-    """Return `Spending.state` for a bid of this cost; amounts are in nano-USD."""
+    """Return `Spending.state` in the flight, for a bid of this cost; amounts are in nano-USD."""
 
     def lacks(limit: int | None, used: int) -> bool:
         return limit is not None and limit - used < cost

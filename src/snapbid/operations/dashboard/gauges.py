@@ -88,7 +88,7 @@ def _state_of_shard(shard: Standing | None, warehouse: str | None) -> str:
 
 def _money(campaigns: Sequence[Spending]) -> dict[str, Samples]:
     spent, held, budgets = [], [], []
-    states = Counter({"open": 0, "paced": 0, "spent": 0})
+    states = Counter({"open": 0, "paced": 0, "spent": 0, "scheduled": 0, "ended": 0})
     for figures in campaigns:
         name = {"campaign": figures.id}
         states[figures.state] += 1

@@ -86,6 +86,8 @@ STATES: Final[dict[str, str]] = {
     "goes on",
     "spent": "Its budget has less headroom than one bid: a daily budget bids again tomorrow (UTC), "
     "a total budget after an import that raises it",
+    "scheduled": "It does not bid before its starts_at",
+    "ended": "Its ends_at has passed: it bids again after an import with a later one",
 }
 """State of a campaign's budget -> its meaning, and when it changes."""
 
