@@ -18,7 +18,7 @@ class RowWriter:
     def __new__(cls, on_full: Callable[[], object]) -> Self: ...
     @property
     def has_next(self) -> bool:
-        """Whether the next chunk has been offered."""
+        """Whether the chunk to use next has already been passed to `offer`."""
 
     @property
     def in_flight(self) -> int:
@@ -64,7 +64,8 @@ class RowWriter:
     ) -> None:
         """Write a notice; `ssp`: the canonical id of the SSP that sent it, for a signed notice.
 
-        For a replayed notice, `auction_id` is the digest of both ids, and `imp_id` is None.
+        For a replayed notice, `auction_id` is the digest of the auction's and the impression's id,
+        and `imp_id` is None.
         """
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ class LoggedDay(NamedTuple):
 
 
 def count_day(paths: list[Path], day: datetime.date) -> LoggedDay:
-    """Count a day's rows in these files. Raises OSError, also in place of DuckDB's errors."""
+    """Count a day's rows in these files. Raises OSError if DuckDB cannot read them."""
     if not paths:
         return LoggedDay({}, 0, 0)
     start = datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp() * 1000

@@ -66,7 +66,7 @@ class AuctionLog:
             self._preparing = self._loop.create_task(self._keep_ready())
 
     async def _keep_ready(self) -> None:
-        """Close full chunks and offer a new one, retrying until one can be created."""
+        """Close full chunks and give the row writer a new one; retry until it can be created."""
         while not self.rows.has_next:
             for full in self._held[:-1]:
                 full.close()

@@ -70,7 +70,7 @@ class WorkerChunks:
             chunk.mapped.flush()
 
     def note_converted(self, sequence: int) -> None:
-        """Record in all chunks, durably, that the rows up to `sequence` are in files."""
+        """Record durably, in all chunks, that the rows up to `sequence` are in Parquet files."""
         for chunk in self.chunks:
             note_converted(chunk.mapped, sequence)
         self.sync()

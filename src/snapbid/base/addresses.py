@@ -71,9 +71,10 @@ def redis_cli(url: str) -> str:
 
 
 def database(url: str) -> str:
-    """Describe a URL's database, as in `database 1`; "" for a cluster, which has no databases.
+    """Describe the database that a URL selects, such as `database 1`; "" for a cluster.
 
-    For sentinels, the primary's name comes before it. Raises ValueError as `parse` does.
+    For sentinels, the description begins with the primary's name. Raises ValueError if the URL is
+    invalid.
     """
     address = parse(url)
     if address.arrangement is Arrangement.CLUSTER:

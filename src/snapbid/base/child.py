@@ -52,7 +52,7 @@ async def run_child(module: str, line: bytes) -> tuple[int, bytes]:
 def exit_with_parent() -> None:
     """Exit as soon as the parent does.
 
-    Modules run by `run_child` call this after reading their line.
+    Modules run by `run_child` call this after reading the line on their standard input.
     """
 
     def wait() -> None:

@@ -163,7 +163,7 @@ class Outcome:
         """Count an answer to a request that was not admitted."""
 
     def end(self, seconds: float) -> None:
-        """Count the answer to an admitted request, which took `seconds`; the request has ended."""
+        """End an admitted request, which took `seconds`, and count its answer."""
 
 def can_be_notified(text: str) -> bool:
     """Return whether the notification endpoints would accept `text` as an id."""

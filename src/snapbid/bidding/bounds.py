@@ -1,7 +1,7 @@
 """Bounds on the cost of a bid request (contract 3, "What a request may cost is bounded").
 
-The matcher also applies these bounds, and further ones to the parts of an impression. Lists that
-restrict who may bid are always read in full.
+The decoder and the matcher apply these bounds; the matcher has further ones for the parts of an
+impression. Lists that restrict who may bid are always read in full.
 """
 
 from typing import Final

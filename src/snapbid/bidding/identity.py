@@ -38,9 +38,9 @@ def member_ids(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the ids under which audiences can list a request's user, as (kind, id, scope).
 
-    `canonicals`: the SSP's canonical id and its former ones, under which a user may still be known
-    as one to whom a product must not advertise. Overlong ids are left out. The matcher reads the
-    same ids (`catalog._request`, `read_persons`).
+    `canonicals`: the SSP's canonical id and its former ones, since a user's opt-out may be stored
+    under a former one. Overlong ids are left out. The matcher reads the same ids
+    (`catalog._request`, `read_persons`).
     """
     given: list[tuple[str, Text, Text]] = [
         ("ifa", device.ifa, ""),
@@ -56,7 +56,7 @@ def member_ids(
 
 
 def _eid(eids: list[Eid] | None) -> str | None:
-    """Return the key of the extended id that sorts first, whatever order they are sent in."""
+    """Return the lowest key of any extended id, whatever the order of the ids in the request."""
     names = (
         f"eid {str(eid.source or '').lower()} {uid.id}"
         for eid in (eids or [])[:MAX_ENTRIES]

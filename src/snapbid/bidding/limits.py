@@ -89,7 +89,7 @@ async def replace_refused(
 ) -> list[Bid] | Reason:
     """Replace refused bids; return the accepted ones in impression order, or the reason for no bid.
 
-    `ssp`, `auction`: the ledger's number for the SSP `ssp_id`, and its id for the auction;
+    `ssp`, `auction`: the SSP `ssp_id` and the auction, as the ledger identifies them;
     `verdicts`: the ledger's verdicts on the proposal. A request takes at most `ATTEMPTS` round
     trips, including the one already made. Replacing stops earlier if the time (`left_s`) or the
     processor time for replacements is used up. Replacements too long for the answer are dropped.

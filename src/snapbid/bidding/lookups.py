@@ -162,7 +162,7 @@ class Lookups:
         self._fits_native: dict[tuple[int, Index, int, int], bool] = {}
 
     def bidding_in(self, cur: Texts) -> "Lookups | None":
-        """Return the lookups for a request that accepts these currencies; None if none has a rate.
+        """Return the lookups for a request that accepts these currencies; None if all lack a rate.
 
         USD is used if the request accepts it or names no currency; otherwise the first currency
         with a rate.
@@ -256,7 +256,7 @@ class Lookups:
         return fits
 
     def person(self, request: BidRequest, family: str) -> str | None:
-        """Return the user's key for frequency caps; None without one, or for a suppressed user."""
+        """Return the user's key for frequency caps; None if the user is unknown or suppressed."""
         user = recognise(request.device or _NO_DEVICE, request.user or _NO_USER, family)
         return None if user is not None and self._suppression.has_user(user) else user
 
@@ -286,9 +286,9 @@ class Lookups:
 
 
 def dsa_of(request: BidRequest) -> Dsa | None:
-    """Return the request's DSA signals, from OpenRTB 2.6's field or 2.5's `ext`; None without.
+    """Return the DSA signals from OpenRTB 2.6's field or 2.5's `ext`; None if neither is set.
 
-    If it has both, the stricter `dsarequired` counts. `pubrender` comes from the stricter, or from
+    If both are set, the stricter `dsarequired` counts. `pubrender` comes from the stricter, or from
     the other if the stricter has none.
     """
     regs = request.regs

@@ -33,7 +33,7 @@ def fits(asked: NativeRequest, ad: NativeAd) -> bool:
 
 
 def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
-    """Write the response, wrapped in `native` (version 1.0) or bare.
+    """Write the response, which version 1.0 wraps in an object with the member `native`.
 
     Raises ValueError if the creative does not fit.
     """
@@ -64,7 +64,7 @@ def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
 
 
 def _assets(asked: NativeRequest, ad: NativeAd) -> list[Answered] | None:
-    """Return the answer's assets; None if a required asset or no asset at all can be filled."""
+    """Return the answer's assets; None if it would have none, or would lack a required one."""
     assets = []
     typed = asked.version == "1.2"  # earlier answers have no types
     for asset in asked.assets:
@@ -145,5 +145,5 @@ def _media_types(listed: Iterable[Text]) -> Iterator[str]:
 
 
 def _seconds(number: int | None) -> int | None:
-    """Return a duration (s); None if it is not positive or too large, so that it sets no limit."""
+    """Return a duration (s); None, which sets no limit, if it is too large or not positive."""
     return number if number is not None and 0 < number <= MAX_INTEGER else None

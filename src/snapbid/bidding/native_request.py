@@ -1,9 +1,10 @@
 """Parser of `native.request` (Native 1.0 to 1.2, section 4).
 
-The request is JSON text, which some exchanges encode twice; others send an object instead. It may
-be wrapped in `native`, or its members may be in the impression's own `native`. It is parsed as
-tolerantly as a bid request. A request that is malformed, or requires an asset of an unknown kind,
-cannot be answered and parses to None. Requests are cached by their text.
+The request is JSON text, which some exchanges encode twice; others send an object, or put the
+request's members directly into the impression's `native`. The request may be wrapped in an object
+with the single member `native`. It is parsed as tolerantly as a bid request. A request that is
+malformed, or requires an asset of an unknown kind, cannot be answered and parses to None. Requests
+are cached by their text.
 """
 
 import math
@@ -147,14 +148,17 @@ _KINDS: Final = ("title", "img", "video", "data")
 
 
 def request_of(native: Native) -> Any:
-    """Return a native impression's request, which some SSPs write into `native` itself."""
+    """Return the request in `native.request` or, from some SSPs, in the fields beside it."""
     if native.request or native.assets is None:
         return native.request
     return {name: getattr(native, name) for name in ("assets", "eventtrackers", "privacy")}
 
 
 def fault_of(request: Any) -> str:
-    """Return why a request cannot be answered: the path below `request`, and the broken rule."""
+    """Return why a native request cannot be answered: the broken rule, after the field's path.
+
+    The path begins below `request`, as in `.ver: is not a known version of Native`.
+    """
     if isinstance(request, dict):
         request = msgspec.json.encode(request).decode()
     markup = _decode(request) if isinstance(request, str) else None
@@ -204,7 +208,7 @@ def _decode(text: str) -> NativeMarkup | None:
 
 
 def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
-    """Return why the requested assets are unusable, in the form of `fault_of`, or None."""
+    """Return why assets cannot be used, in the format of `fault_of`; None if they can."""
     if not assets:
         return ".assets: is missing or empty"
     if len(assets) > MAX_ASSETS:

@@ -20,7 +20,10 @@ _Pod = dict[Text, str]  # id of an impression -> the advertiser that has it
 
 
 class Pods:
-    """The advertisers assigned to impressions. `pods` maps impression ids to their pods."""
+    """The advertisers assigned to the impressions in ad pods.
+
+    `pods` maps the id of an impression to its pods.
+    """
 
     def __init__(self, impressions: Sequence[Imp], pods: dict[Text, list[_Pod]]) -> None:
         self._impressions = impressions

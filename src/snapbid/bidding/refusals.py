@@ -99,7 +99,7 @@ _ELIGIBLE: Final = (Refusal.NOT_REFUSED, -1)
 
 
 def last_rule(request: BidRequest, ssp: str, snapshot: CatalogSnapshot, now_ms: int) -> str:
-    """Return the rule, one of RULES, that kept the closest campaign from bidding on a request."""
+    """Return the rule (one of RULES) that refused the campaign which came closest to bidding."""
     asking = _Asking(request, ssp, snapshot, now_ms)
     query = asking.query(request)
     furthest, rule = _furthest(_NOTHING), NO_CAMPAIGNS
@@ -145,7 +145,7 @@ class _Asking(NamedTuple):
 
 
 def _furthest(verdict: _Verdict) -> int:
-    """Rank a refusal by how many of the matcher's rules come before it."""
+    """Rank a refusal: the later the matcher checks the rule that refused, the higher."""
     refusal, dimension = verdict
     return dimension if refusal == Refusal.REFUSED_TARGETING else _ORDER[refusal]
 
@@ -227,7 +227,7 @@ def any_assets(native: Native | None) -> dict[str, Any]:
 
 
 def with_limits(imp: Imp, kept: Container[str]) -> Imp:
-    """Return a copy of an impression that keeps only these CREATIVE_LIMITS."""
+    """Return a copy of an impression without its CREATIVE_LIMITS, except those in `kept`."""
     # In these fields, absence would be a limit, too.
     unlimited = {"api": list(range(32)), "request": any_assets(imp.native)}
     dropped = {
@@ -251,5 +251,5 @@ def _without(limited: Any, dropped: dict[str, Any]) -> Any:
 
 
 def _some(campaigns: int) -> range:
-    """Return all ranks, or at most MOST_CAMPAIGNS of them, spaced evenly."""
+    """Return all ranks; if there are more than MOST_CAMPAIGNS, an evenly spaced part of them."""
     return range(0, campaigns, -(-campaigns // MOST_CAMPAIGNS) or 1)

@@ -57,7 +57,7 @@ class Rejections:
         ]
 
     def note(self, scope: Scope, auction_id: bytes, imp_id: bytes, reason: int) -> None:
-        """Queue a settled loss for counting if its reason rejects the creative."""
+        """Queue a settled loss for counting if its reason is a rejection of the creative."""
         if reason in REASONS:
             self._pending.append(_Rejection(auction_id, imp_id, reason, self._excluded(scope)))
             if self._counting is None:

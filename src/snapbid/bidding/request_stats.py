@@ -29,8 +29,8 @@ class RequestTotals(msgspec.Struct):
     """Request statistics of one SSP in a period.
 
     `answers`, `problems`: the statuses of the latest answers, and the latest error answers, oldest
-    first, each preceded by the time (epoch s) of its `take`. `examples`: for each broken rule, the
-    error detail of one request.
+    first, each preceded by the time (epoch s) at which `take` returned it. `examples`: for each
+    broken rule, the error detail of one request.
     """
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)

@@ -24,7 +24,7 @@ CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 
 
 class Refused(NamedTuple):
-    """The lowest cost (nano-USD) that a shard refused; `ssp`: for which SSP, None for several."""
+    """The lowest cost (nano-USD) that a shard refused; `ssp`: the refused SSP, None if several."""
 
     cost: int
     ssp: str | None

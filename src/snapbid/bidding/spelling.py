@@ -18,7 +18,7 @@ _Fields = dict[str, tuple[str, type[Struct] | None]]  # by lower-case name
 
 
 def misspelt_in(body: bytes, struct: type[Struct]) -> Iterator[str]:
-    """Yield the paths of misspelt fields in a body; none if it is over MAX_BODY or not JSON."""
+    """Yield the paths of misspelt fields in a body, unless it exceeds MAX_BODY or is not JSON."""
     if len(body) > MAX_BODY:
         return
     try:
@@ -59,7 +59,7 @@ def _fields(struct: type[Struct]) -> _Fields:
 
 
 def _struct_of(annotation: msgspec.inspect.Type) -> type[Struct] | None:
-    """Return the struct in a field's type, which may be a list or a union; None if it has none."""
+    """Return the struct in a field's type, even within a list or a union; None if there is none."""
     if isinstance(annotation, msgspec.inspect.StructType):
         return annotation.cls
     if isinstance(annotation, msgspec.inspect.ListType):

@@ -77,8 +77,8 @@ class Creative(msgspec.Struct, frozen=True, omit_defaults=True):
     `ads` is the number of ads that play, if there are several (a pod); `duration` is their total.
     `language` is a language tag in lower case. Three fields have codes from AdCOM's lists (OpenRTB
     2.6, 5.2 ff.): `apis` are the API frameworks that the creative needs, `type` is a banner's ad
-    type, and `delivery` are the delivery methods of video and audio. `renditions` are the media
-    files of each type, if they differ from each other.
+    type, and `delivery` are the delivery methods of video and audio. `renditions` has the
+    values for the media files of each type, if any type differs from the creative as a whole.
     """
 
     id: str

@@ -70,10 +70,10 @@ def host(url: str) -> str | None:
 
 
 def hosts_in(text: str) -> tuple[str, ...]:
-    """Return the hosts in text that is not itself a host, such as a pasted list, in normal form.
+    """Find the hosts in a text such as a pasted list; return their normal forms.
 
-    Only hosts with a dot count. They are also found within parts of the list that are neither URLs
-    nor domains.
+    Only hosts with a dot count. Hosts are also found inside list entries that are neither URLs nor
+    domains.
     """
     found: dict[str, None] = {}
     for part in _PASTED.split(text if text.isascii() else mapped(text)):

@@ -137,7 +137,7 @@ def macro_places(text: str, language: Language) -> list[MacroPlace]:
 
 
 class _Places:
-    """The positions of macros, recorded as a parser finds the marks that stand for them."""
+    """Records the positions of macros, as a parser finds the placeholders that replace them."""
 
     def __init__(self, places: list[MacroPlace]) -> None:
         self._places = places
@@ -210,7 +210,7 @@ class _ScriptFinder(HTMLParser):
 
 
 class _MarkupReader(HTMLParser):
-    """A parser that finds the marks of macros in markup, which it reads as browsers do.
+    """Finds the placeholders of macros in markup, which it reads as browsers do.
 
     It also parses XML, in which text, escaped or in a CDATA section, may be a URL or HTML.
     """
@@ -240,8 +240,8 @@ class _MarkupReader(HTMLParser):
     def _put_name(self, name: str, *, is_attribute: bool = False, has_value: bool = True) -> None:
         """Record the position of macros in the name of an element or attribute.
 
-        The position is "name", and unsafe, if their values could make it the name of a script or of
-        an event handler.
+        The position is "name", and unsafe, if the macros' values could turn the name into that of a
+        script or an event handler.
         """
         if _OPEN in name:
             decides = has_value and _NAME.fullmatch(name) is not None

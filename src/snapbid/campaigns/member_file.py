@@ -87,7 +87,10 @@ def in_hex(member: int) -> str:
 
 
 def _member(line: bytes, key: PersonKey, families: Mapping[str, str]) -> int | None:
-    """Return the hash of a line's id; None for a blank line or comment. Raises _LineError."""
+    """Return the hash of a line's id; None for a blank line or comment.
+
+    Raises _LineError if the line is malformed.
+    """
     text = _text(line)
     if not text or text[0] == "#":
         return None

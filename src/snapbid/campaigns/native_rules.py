@@ -214,7 +214,10 @@ def _document(response: Fields, names: dict[str, str], at: Path, mistakes: Mista
 
 
 def _name_entries(names: dict[str, str], name: str, kept: Iterable[int]) -> None:
-    """Record the original index of each entry of a list from which empty ones were dropped."""
+    """Add to `names` the original paths of the entries of a list that lost its empty entries.
+
+    `kept`: the original indices of the entries, in order.
+    """
     for index, before in enumerate(kept):
         names[f"{name}[{index}]"] = f"{name}[{before}]"
 
@@ -248,7 +251,7 @@ def _image(image: Fields, at: Path, mistakes: Mistakes) -> Fields:
 
 
 def _trackers(trackers: list[Any], at: Path, mistakes: Mistakes) -> dict[int, Any]:
-    """Convert event trackers, by index; those without a URL are dropped with a warning."""
+    """Convert event trackers; return them by index. Drops those without a URL, with a warning."""
     kept = {}
     for index, tracker in enumerate(trackers):
         place: Path = (at, index)

@@ -30,7 +30,7 @@ class Suppression(msgspec.Struct, frozen=True):
     hashes: frozenset[bytes] = frozenset()
 
     def has_user(self, user: str) -> bool:
-        """Return whether a user in bid requests is suppressed; `user`: the key for caps."""
+        """Return whether the user with this key for frequency caps is suppressed."""
         return self._has(user)
 
     def has_id(self, product: str, identifies: Identifies | None, id: str) -> bool:
@@ -59,7 +59,7 @@ def cap_names(id: str, families: Iterable[str] = ()) -> list[str]:
 
 
 def event_name(id: str, product: str = "") -> str:
-    """Return the name to hash for an id in events of a product or, without one, of any product."""
+    """Return the name to hash for an id in events of `product`, or of any product if empty."""
     return f"id {product}\0{folded(id) if is_unique(id) else id}"
 
 

@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text_rule(value: object, longest: int = MAX_TEXT) -> str | None:
-    """Return the rule that a value breaks as a string; None if it is a valid one."""
+    """Check that a value is a valid string; return the rule it breaks, or None."""
     if not isinstance(value, str):
         return f"must be a string, found {shown(value)}"
     if not value:

@@ -201,7 +201,7 @@ class _Ad:
     def needed(self) -> list[int]:
         """Return the API frameworks that the ad's files need; empty if any file needs none.
 
-        An ad without files needs those of its overlays, by the same rule.
+        For an ad without files, the same applies to its overlays.
         """
         apis = [file.api for file in self.files] if self.files else self.overlays
         return [] if None in apis else [api for api in apis if api is not None]
@@ -268,7 +268,7 @@ class _VastReader:
         self._warnings.append(Remark(rule, node.line))
 
     def _warn_of_faults(self, ad: _Ad) -> None:
-        """Warn of the faults for which an ad would be refused if it were played."""
+        """Warn of the faults of an ad that players pass over for another."""
         self._warnings += (
             Remark(f"{fault.rule}; players play another ad", fault.line)
             for fault in (ad.fault, ad.untimed)
@@ -276,7 +276,7 @@ class _VastReader:
         )
 
     def _version(self) -> str:
-        """Return the version that the root states, or the nearest in PROTOCOLS."""
+        """Return the stated version of VAST, or a similar one if PROTOCOLS does not list it."""
         root = self._root
         if root.name != "VAST":
             raise VastError(f"{_SUPPORTED}, found <{root.name[:60]}>", root.line)

@@ -56,7 +56,7 @@ def facts_of(text: str, media: str) -> dict[str, Any]:
 
 
 def fill(creative: Creative | NativeAd, text: str, media: str) -> None:
-    """Fill in unstated fields from the VAST."""
+    """Fill in the fields that a creative does not state, from its VAST document `text`."""
     facts = facts_of(text, media)
     if "w" in facts and isinstance(creative, Creative):
         sizes = _sizes(known(text).vast)
@@ -75,7 +75,7 @@ _BY_TYPE: Final = ("bitrate", "delivery", "w", "h")  # fields that depend on the
 
 
 def _renditions(creative: Creative, vast: Vast, unstated: set[str]) -> tuple[Rendition, ...]:
-    """Return the media files by type; empty if no type differs from the whole creative."""
+    """Describe the media files of each type; empty if the creative's fields describe all types."""
     by_type: dict[str, list[MediaFile]] = {mime: [] for mime in creative.mimes}
     for file in vast.files:
         by_type.get(media_type(file.mime), []).append(file)
@@ -226,7 +226,7 @@ _LIMITS: Final = {
 def _warn_of_unstated(
     creative: Any, facts: dict[str, Any], media: str, who: str, markup: Path, mistakes: Mistakes
 ) -> None:
-    """Warn of a missing duration and, along with it, of all other unknown fields."""
+    """Warn if a creative has no known duration; the same warning lists its other unknown fields."""
     unknown = [
         name
         for name in _LIMITS
@@ -332,7 +332,10 @@ def _check_h(creative: Any, vast: Vast) -> str | None:
 
 
 def _size_rule(vast: Vast, w: Any, h: Any) -> str | None:
-    """Return the rule that a width and a height break, unless the size of some file is unknown."""
+    """Return the rule that a width and a height break by matching none of the media files.
+
+    None if they match a file, or if the size of any file is unknown.
+    """
     sizes = _sizes(vast)
     w, h = (side if type(side) is int else None for side in (w, h))
     if len(sizes) < len(vast.files) or not sizes or _agreeing(sizes, w, h):

@@ -42,7 +42,7 @@ class Index:
     def __new__(cls, source: Any, overlay: Any = None) -> Self:
         """Open an index and, if given, its overlay. Raises ValueError if either is not an index."""
     def __len__(self) -> int:
-        """Return the number of ranks, including hidden campaigns."""
+        """Return the number of ranks, including those of hidden campaigns."""
     def targets(self, dimension: int) -> bool:
         """Return whether any campaign has an entry in this dimension (an index into
         `DIMENSIONS`)."""

@@ -112,10 +112,10 @@ class Catalog:
     """An open catalog.
 
     `ssps`: canonical ids by descriptor; `ssp_numbers`: the descriptors' numbers in the ledger's
-    records; `reported`: `ssps`, except that descriptors with reports from before they joined a
-    family map to themselves; `access`, `events`, `former_ids`, `ledger`, `warehouse`,
-    `suspensions`: as in `Head`; `click_key` signs click ids. `base` and its mapping, `mapped`, are
-    None if all campaigns are in the catalog file.
+    records; `reported`: like `ssps`, but a descriptor that has reports from before it joined a
+    family maps to itself; `access`, `events`, `former_ids`, `ledger`, `warehouse`, `suspensions`:
+    as in `Head`; `click_key` signs click ids. `base` and its mapping, `mapped`, are None if all
+    campaigns are in the catalog file.
     """
 
     def __init__(
@@ -209,12 +209,12 @@ def encode(head: Head, index: Buffer) -> list[Buffer]:
 
 
 def _rate(_: type, written: Any) -> Fraction:
-    """Parse a rate as written in the head, such as 2793/2500."""
+    """Parse a rate as written in the catalog's head, such as 2793/2500."""
     return Fraction(written)
 
 
 def pack(magic: bytes, head: bytes, section: Buffer) -> list[Buffer]:
-    """Frame a head, and the data (`section`) after it, as pieces for `write`."""
+    """Return the pieces of a file for `write`: `magic`, the head and its checksum, `section`."""
     start = _PREAMBLE.pack(magic, len(head), zlib.crc32(head)) + head
     return [start.ljust(_aligned(len(start)), b"\0"), section]
 

@@ -152,7 +152,7 @@ def campaign_delete(campaign_id: str) -> None:
     """Delete a campaign; its counts and spend stay in the warehouse.
 
     A campaign imported later with the same id continues its spend and frequency caps, but `even`
-    pacing begins anew. To stop one for a while, use `campaign pause`.
+    pacing begins anew. To stop a campaign for a while, use `campaign pause`.
     """
     from snapbid.warehouse import campaigns
 
@@ -180,7 +180,10 @@ def _laid_out(text: str) -> str:
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:
-    """Return a campaign's row; its document may be any JSON, since SQL can write it unchecked."""
+    """Return a campaign's row of the list.
+
+    Its document may be any JSON, since SQL can write it unchecked.
+    """
     from snapbid.campaigns.document import decode
 
     try:

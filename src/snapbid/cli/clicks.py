@@ -60,9 +60,9 @@ def click_show(click_id: str) -> None:
 def click_rotate(yes: bool) -> None:
     """Sign click ids with a new key from now on.
 
-    The current key stays valid until the next rotation. While clicks signed with the one before it
-    may still count, a rotation needs --yes, since it ends them. The keys are in the warehouse: back
-    it up afterwards.
+    The current key stays valid until the next rotation. A rotation ends the previous key: while
+    clicks signed with that key may still count, --yes is required. The keys are in the warehouse:
+    back it up afterwards.
     """
     from snapbid.warehouse import conversions
 

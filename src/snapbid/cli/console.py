@@ -85,7 +85,7 @@ def day(text: str) -> date:
 
 
 def running(settings: Settings) -> dict[str, str] | None:
-    """Return the settings of the embedded instance running in SNAPBID_HOME; None without one."""
+    """Return the settings of the embedded instance in SNAPBID_HOME; None if it is not running."""
     from snapbid.embedded.home import running_env
     from snapbid.embedded.process import EmbeddedError
 
@@ -111,7 +111,7 @@ def with_stores() -> StoreSettings:
 
 
 def with_ledger() -> StoreSettings:
-    """Return the settings as `with_stores` does, with the ledger's number of shards."""
+    """Return the settings of `with_stores`, completed with the ledger's number of shards."""
     return with_shards(with_stores())
 
 
@@ -179,9 +179,10 @@ def with_shards(settings: S) -> S:
 
 
 def check_ledger() -> StoreSettings:
-    """Return the settings as `with_ledger` does, and check that the ledger may be used with them.
+    """Return the settings, and check that the ledger may be used with them.
 
-    Raises Refused as `with_shards` does, and if the ledger belongs to another warehouse.
+    The settings include the ledger's number of shards. Raises Refused if the number of shards is
+    unknown or differs from SNAPBID_LEDGER_SHARDS, or if the ledger belongs to another warehouse.
     """
     import asyncio
 

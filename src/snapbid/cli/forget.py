@@ -51,10 +51,10 @@ def forget(
     kept, so that later events of this person are stored empty, and frequency caps do not recognise
     the user. Prints a receipt as JSON.
 
-    A user id identifies a person only within a product or at an SSP. Name these with --product and
-    --ssp, unless the id is known in only one of them. Device ids, click ids and hashes are
-    forgotten everywhere. An email address, or a phone number with its `+`, is also forgotten under
-    the SHA-256 that events contain; the receipt counts these ids as `hashed`.
+    A user id identifies a person only within a product or at an SSP. Name the product or SSP with
+    --product or --ssp, unless only one of all products and SSPs knows the id. Device ids, click ids
+    and hashes are forgotten everywhere. An email address, or a phone number with its `+`, is also
+    forgotten under the SHA-256 that events contain; the receipt counts these ids as `hashed`.
     """
     import asyncio
     import secrets

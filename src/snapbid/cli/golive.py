@@ -37,8 +37,8 @@ def _minutes(ctx: click.Context, param: click.Parameter, value: str) -> int:
 def golive(ssp: str, minutes: int, as_json: bool) -> None:
     """Check an SSP's actual traffic against document 2's go-live checklist.
 
-    SSP is a descriptor; traffic of others with its canonical id does not count. Exit status: 0 if
-    every item passes, otherwise 1.
+    SSP is a descriptor; traffic of other descriptors with the same canonical id does not count.
+    Exit status: 0 if every item passes, otherwise 1.
     """
     from snapbid.operations.golive.checklist import judge
     from snapbid.warehouse import registry

@@ -328,7 +328,7 @@ def _bid_rates() -> "Rates":
 
 
 def _refuse_others(*names: str) -> None:
-    """Raise OptionError if the command line has any parameter but these."""
+    """Raise OptionError if the command line sets any parameter other than `names`."""
     from snapbid.loadtest.options import OptionError
 
     context = click.get_current_context()
@@ -341,7 +341,7 @@ def _refuse_others(*names: str) -> None:
 
 
 def _default_target() -> str:
-    """Return the URL of the running embedded instance, or else of the settings."""
+    """Return the server's URL, from the running embedded instance or else from the settings."""
     settings = load_settings(os.environ)
     env = console.running(settings)
     if env is not None:

@@ -85,7 +85,7 @@ class AcceptedEvents:
     async def _fetch_stored(
         self, connection: asyncpg.Connection, minutes: Iterable[Minute]
     ) -> Counter[Minute]:
-        """Count the stored events by minute and product, in all hours with any of these minutes."""
+        """Count the stored events of each hour with a given minute, by minute and product."""
         stored = Counter[Minute]()
         for hour in sorted({minute // 60 for minute, _ in minutes}):
             stored.update(await comparison.count_events(connection, hour))
@@ -108,7 +108,7 @@ class AcceptedEvents:
 
 
 def _waits(before: _Look, now: _Look | None) -> bool:
-    """Return whether a stream may still have an entry that it had at the previous call."""
+    """Return whether an entry that a stream had at `before` may still be in it at `now`."""
     if before.newest is None or now is None or now.oldest is None:
         return False
     return now.oldest <= before.newest

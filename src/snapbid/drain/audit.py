@@ -258,7 +258,7 @@ async def fetch_recorded(
 
 
 def _name(known: Mapping[int, comparison.Spend], number: int) -> str:
-    """Return the id of a campaign, or its number if the warehouse has none."""
+    """Return the id of a campaign, or `number N` if the campaign is not in `known`."""
     return known[number].campaign if number in known else f"number {number}"
 
 

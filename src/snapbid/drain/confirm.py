@@ -46,8 +46,8 @@ async def confirm(
 ) -> None:
     """Add missing spend to budgets, then mark them as restored in this drain's shards.
 
-    `shards`: all shards; `states`: the states of this drain's shards; `absorb` drains those once
-    more. While another drain adds missing spend, only shards that have lost none are marked. Raises
+    `shards`: all shards; `states`: the states of this drain's shards, which `absorb` drains once
+    more. While another drain adds missing spend, only shards that lack no spend are marked. Raises
     ShardsUnavailableError if finding the missing spend requires other shards that cannot be read or
     are not drained.
     """
@@ -163,7 +163,7 @@ async def _add(
     day: int,
     added: Mapping[int, NanoSpend],
 ) -> None:
-    """Add spend in the shards that lost data, divided according to their unused grants."""
+    """Add missing spend to the shards that lost data, within their unused grants if possible."""
     lost = [n for n, state in enumerate(states) if not state.is_carried]
     shares: dict[int, list[tuple[int, int]]] = {}
     if len(lost) == 1:

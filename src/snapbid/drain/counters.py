@@ -4,9 +4,9 @@ Names of changed counters are set aside before the counters are read, so a later
 name again.
 
 Batches of counters are numbered. Redis keeps the numbers of the last batch read and of the last one
-whose names were removed; the warehouse keeps the number of the last one absorbed (fence.py). The
-number is written after the counters are read, so a data set with that number has everything that
-the warehouse can have absorbed up to that batch.
+whose names were removed; the warehouse keeps the number of the last one absorbed (fence.py). A
+batch's number is written to Redis after its counters are read, so a data set with that number has
+everything that the warehouse can have absorbed up to that batch.
 """
 
 import secrets
@@ -191,7 +191,8 @@ class ShardCounters:
     async def add_spend(self, segment: str, day: int, rows: Iterable[tuple[int, int, int]]) -> None:
         """Add spend to budgets: rows of (campaign, nano-USD in total, nano-USD of the day).
 
-        `day` counts from 1970-01-01. Raises SupersededError if a run after `segment` has begun.
+        `day` is a number of days since 1970-01-01. Raises SupersededError if a run after `segment`
+        has begun.
         """
         args: list[str | int] = [segment, day, *(value for row in rows for value in row)]
         if not await self._carry(keys=self._keys.script_keys, args=args):
@@ -213,7 +214,10 @@ class ShardCounters:
         await self._redis.delete(self._keys.processes)
 
     async def read_when_left(self, segment: str) -> int:
-        """Fetch the number of a past run's last batch; -1 if this data set never had that run."""
+        """Fetch the number of the last batch that the drain had read when a run ended.
+
+        Returns -1 if no such run has ended in this data set.
+        """
         number: Any = await self._redis.hget(self._keys.left, segment)
         return -1 if number is None else int(number)
 
@@ -222,7 +226,7 @@ class ShardCounters:
         return await fetch_segments(self._redis, self._keys)
 
     async def drop_segments(self, segments: Iterable[str]) -> None:
-        """Forget runs that have no counters, and the generations of their days (`remove_day`)."""
+        """Forget runs that have no counters, with their generation numbers (see `remove_day`)."""
         gone = set(segments)
         kept: Any = await self._redis.hkeys(self._keys.generations)
         fields = [field for field in kept if field.decode().rpartition(" ")[0] in gone]
@@ -249,7 +253,7 @@ class ShardCounters:
     async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
         """Remove a day's counters if all are absorbed; return their generation.
 
-        A day's first counters are generation 0; what is counted after a removal is the next one.
+        A day's first counters are generation 0; each removal begins the next generation.
         `check` returns the indices of counters not absorbed. If there are any, mark them as changed
         and return None. Also return None if a counter changes meanwhile, or if the shard's data set
         is not `epoch`.

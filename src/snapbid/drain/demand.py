@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class DemandBuilder:
-    """Rounds that rebuild the demand signals in the warehouse at `dsn` when a rebuild is due."""
+    """Starts rebuilds of the demand signals in the warehouse at `dsn` when they are due."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

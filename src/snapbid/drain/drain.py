@@ -205,9 +205,10 @@ class Drain:
     async def _drain(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
-        """Absorb the changed counters of a group of shards, and have Redis drop their names.
+        """Absorb the changed counters of a group of shards.
 
-        Return how many counters changed, and the errors of unavailable shards.
+        Redis then no longer lists these counters as changed. Return how many counters changed, and
+        the errors of unavailable shards.
         """
         started = monotonic()
         parts = {shard.number: _ShardRound(shard) for shard in shards}
@@ -285,7 +286,7 @@ class Drain:
         read: Sequence[SourceCounters],
         steps: Sequence[Step],
     ) -> Absorbed:
-        """Absorb a batch, halving a refused one until the culprit is found and deferred."""
+        """Absorb a batch; if the warehouse refuses it, bisect it and defer the bad counters."""
         try:
             async with connection.transaction():
                 await take(connection, steps)
@@ -344,7 +345,7 @@ class Drain:
 
 
 def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
-    """Defer counters to a later round; `indices` count through all parts in order."""
+    """Defer counters to a later round; `indices`: their positions among those of all parts."""
     counters = [
         (part, segment.segment, counter)
         for part in parts
@@ -358,7 +359,7 @@ def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
-    """Return the counters from index `start` up to `end`, counted through all sources in order."""
+    """Return the counters from index `start` up to `end`, as if all sources were joined."""
     part = []
     for each in read:
         counters = each.counters[max(start, 0) : max(end, 0)]

@@ -127,7 +127,7 @@ class EventDays:
             self._note_failure(connection, what, error)
 
     async def _delete(self, connection: asyncpg.Connection, horizon: datetime) -> None:
-        """Delete expired rows outside daily partitions, and the ids of events that were dropped.
+        """Delete expired rows outside daily partitions, and ids of events no longer stored.
 
         Rows from before `horizon` have expired. Stops after DELETE_S; the next call continues.
         """

@@ -160,7 +160,7 @@ class EventDrain:
         """Drain requests; return the number of events.
 
         On failure, the requests are put back, and their products become suspects. Raises the
-        warehouse's error if it cannot store any event.
+        warehouse's error if it cannot store even a plain event.
         """
         products = {request.product for request in requests}
         try:
@@ -184,7 +184,7 @@ class EventDrain:
         return count
 
     async def _probe_with_plain_event(self, connection: asyncpg.Connection) -> None:
-        """Raise the warehouse's error if it cannot store any event; stores nothing."""
+        """Store a plain event and undo it; raise the warehouse's error if even that fails."""
         now = _moment(round(self._clock() * 1000))
         context = {"bonus_id": "plain"}
         sequence = sequences.digest("", sequences.CLAIMED, context)
@@ -204,7 +204,10 @@ class EventDrain:
                 await transaction.rollback()
 
     async def _revise(self, connection: asyncpg.Connection) -> None:
-        """Flag cash-outs again, in pages; one that fails in a page by itself keeps its flags."""
+        """Flag cash-outs again, in pages, which shrink after failures.
+
+        A cash-out that cannot be flagged even in a page of its own keeps its flags.
+        """
         until = monotonic() + REVISE_S
         more = 1
         while more and monotonic() < until:
@@ -304,7 +307,7 @@ class EventDrain:
     ) -> tuple[list[EventRow], dict[str, EventRow]]:
         """Remove personal data from events of forgotten persons.
 
-        Return all events, and the originals of those changed, by id. Keeps `forget` from running
+        Return all events, and the originals of changed events by event id. `forget` cannot run
         until the transaction ends.
         """
         await self._hold_erasure(connection)
@@ -331,8 +334,8 @@ class EventDrain:
     ) -> list[EventRow]:
         """Store rows in one transaction, and return the new ones.
 
-        A batch that is refused, or has failed too often, is stored by halves instead; a single such
-        row becomes a dead letter in `letters`. Raises any other error.
+        If the warehouse refuses the batch, or the batch has failed too often, each half is stored
+        in turn. A batch of one row then becomes a dead letter in `letters`. Raises other errors.
         """
         if not rows:
             return []
@@ -393,7 +396,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _is_store_failure(error: BaseException) -> bool:
-    """Return whether the warehouse failed regardless of the row: full, read-only, shutting down."""
+    """Return whether the warehouse itself failed, not the row: full, read-only, shutting down."""
     return _sqlstate(error) in STORE_ERRORS
 
 

@@ -11,13 +11,14 @@ Replaced data begins another run, so two ledgers never continue to count in the 
 the last batch that this ledger has read in A's run: R, or the value of R when that run ended; -1 if
 the ledger never had that run. Then
 
-    A > L    the ledger lacks absorbed counts: its data is older than the warehouse
-    D > A    the warehouse lacks counters whose names the ledger has removed: it is older
+    A > L    the ledger is older: it lacks counts that the warehouse has absorbed
+    D > A    the warehouse is older: it lacks counters whose names the ledger has removed
 
 In both cases all counters are marked as changed, so the drain reads and absorbs them again. This is
 needed even if the warehouse is now the newer store: it may have been older a moment ago, and not
 have absorbed all counters again. If the warehouse is older, D is then set to A. Redis keeps D
-beside the names of changed counters, so an earlier copy of the ledger has neither change.
+beside the names of changed counters, so an earlier copy of the ledger has neither this value of D
+nor these names.
 
 The next batch is always number R + 1, and begins with all names that were not removed.
 
@@ -58,7 +59,7 @@ class _Known(NamedTuple):
 
 
 class Fence:
-    """A comparison of the two stores' records of each shard, which also numbers the batches."""
+    """Compares what ledger and warehouse have recorded of each shard, and numbers its batches."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
@@ -68,7 +69,7 @@ class Fence:
         self._known.clear()
 
     def reset_shard(self, shard: int) -> None:
-        """Have one shard compared again."""
+        """Have the two stores' records of one shard compared again."""
         self._known.pop(shard, None)
 
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:
@@ -93,12 +94,12 @@ class Fence:
         return self._known[shard].read.number + 1
 
     def step(self, shard: int, batch: Batch) -> Step:
-        """Return the step from a shard's last batch in the warehouse to `batch`, for `take`."""
+        """Return the step from the last batch absorbed from a shard to `batch`."""
         known = self._known[shard]
         return Step(known.epoch, shard, known.absorbed, batch)
 
     def note(self, steps: Iterable[Step]) -> None:
-        """Note that the warehouse has recorded these steps."""
+        """Remember that the warehouse has recorded the batches of `steps` as absorbed."""
         for step in steps:
             self._known[step.shard] = _Known(step.epoch, step.next, step.next)
 
@@ -151,7 +152,7 @@ def _read(state: ShardState) -> Batch:
 async def _compare(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
 ) -> tuple[ShardState, Batch]:
-    """Find out whether either store has older data; if so, have all counters absorbed again.
+    """Check whether one store is older than the other; if so, have all counters absorbed again.
 
     Returns the shard's state and the last batch in the warehouse afterwards.
     """
@@ -182,10 +183,10 @@ async def _compare(
 async def _outdate(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState, absorbed: int
 ) -> ShardState:
-    """Fence a shard whose data is older than the warehouse's; return its new state.
+    """Keep a shard whose data is older than the warehouse's from spoiling figures.
 
-    It then neither lowers figures nor counts anything twice: all earlier runs are marked as
-    outdated, and the budgets as not restored.
+    Marks all its earlier runs as outdated, and its budgets as not restored, so the shard neither
+    lowers figures nor has anything counted twice. Returns the shard's new state.
     """
     logger.warning(
         "fenced shard %(shard)d: the ledger's data ends with batch %(read)d, the warehouse's with"

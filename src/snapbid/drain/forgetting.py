@@ -175,7 +175,7 @@ def _letter_names(letter: persons.Letter, wanted: Collection[str]) -> bool:
 
 
 def is_letter_of(payload: bytes, suppression: Suppression) -> bool:
-    """Return whether an id in a dead letter identifies a forgotten person; False if unreadable."""
+    """Return whether a dead letter is readable, and has an id of a forgotten person."""
     try:
         product, ids = _ids_in(payload)
     except (msgspec.DecodeError, AttributeError):
@@ -184,7 +184,10 @@ def is_letter_of(payload: bytes, suppression: Suppression) -> bool:
 
 
 def _ids_in(payload: bytes) -> tuple[str, list[Id]]:
-    """Return the product of queued events, and the ids in them; raises if they are unreadable."""
+    """Return the product of queued events, and the ids in them.
+
+    Raises DecodeError or AttributeError if the events cannot be read.
+    """
     read = queue.decode(payload)
     documents = [msgspec.json.decode(envelope) for _, envelope in read.events]
     return read.product, [id for document in documents for id in _ids_of(document)]
@@ -327,7 +330,7 @@ def _event_names(where: Mapping[str, Iterable[Place]]) -> set[str]:
 
 
 def _hashes(key: PersonKey, where: Mapping[str, Iterable[Place]]) -> tuple[set[int], set[int]]:
-    """Return the hashes that the ids may have, as persons and as members."""
+    """Return all hashes that the ids can have: as persons in events, as members in bid requests."""
     users, members = set[int](), set[int]()
     for id, places in where.items():
         spelt = spellings([id])
@@ -353,7 +356,7 @@ def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
 
 
 def _require_consent(users: Collection[tuple[str, str]], ids: Sequence[str], excluded: int) -> None:
-    """Raise ConsentError if users who were not named, or a self-exclusion, are affected."""
+    """Raise ConsentError if forgetting affects users not named, or undoes a self-exclusion."""
     why = []
     unnamed = {user for user in users if user[1] not in spellings(ids)}
     if len(users) > 1 and unnamed:

@@ -62,9 +62,9 @@ class Leases:
             self._unread[number] = since, error
 
     async def share(self, connection: asyncpg.Connection) -> frozenset[int]:
-        """Take and release leases; return those that this drain holds.
+        """Take and release leases; return the shards of which this drain has the lease.
 
-        Raises RedisError if this drain cannot read any shard, IdleError if others hold all leases.
+        Raises RedisError if no shard can be read, and IdleError if other drains have all leases.
         """
         look = await leases.look(connection, self._kind)
         await self._probe(self._given_up())
@@ -93,7 +93,7 @@ class Leases:
         return {n for n, (since, _) in self._unread.items() if now - since >= GIVEN_UP_S}
 
     async def _probe(self, numbers: set[int]) -> None:
-        """Check whether shards can be read again."""
+        """Check whether shards that could not be read can be read now."""
         shards = [shard for shard in self._shards if shard.number in numbers]
         answers = await asyncio.gather(*(shard.probe() for shard in shards), return_exceptions=True)
         errors = {}

@@ -38,7 +38,10 @@ repeated = RepeatedLog(logger)
 
 
 class Lacking(NamedTuple):
-    """A figure that is higher in the log than in the reports; `campaign` is set for bids only."""
+    """A figure that is higher in the log than in the reports.
+
+    `campaign` is set for the bids of a campaign, and empty for wins and impressions.
+    """
 
     kind: str
     campaign: str
@@ -61,10 +64,11 @@ class LoggedAuctions:
         self._before: dict[str, Difference] = {}
 
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
-        """Return the figures that were higher in the log at the previous call and still are.
+        """Return the figures that stay higher in the log than in the reports.
 
-        A figure is left out once the reports have reached its previous value in the log: then the
-        difference is due to counts in transit. Raises the stores' errors.
+        These were also higher at the previous call, and the reports have not yet reached the value
+        that the log had then; other differences may be due to counts in transit. Raises the stores'
+        errors.
         """
         today = utc_day(self._clock())
         days = [today - datetime.timedelta(days=before) for before in range(COMPARED + 1)]
@@ -99,7 +103,7 @@ class LoggedAuctions:
         return self._read[day][1]
 
     async def _named(self, day: datetime.date, lacking: Lacking) -> Difference:
-        """Add to a difference a few recent auctions whose bid or notice the ledger lacks as well.
+        """Name in a difference a few recent auctions whose bid or notice the ledger lacks.
 
         Returns the difference unchanged if there are none, or if the log's files are gone.
         """

@@ -9,8 +9,8 @@ The warehouse records the data set (epoch) of each shard, and so the number of s
 
 The drain takes over a moved ledger. It also takes over a new one, unless another drain is running,
 which may be using the warehouse's own ledger. The recorded spend is then added to the new ledger's
-budgets (confirm.py). A former ledger lacks the spend since then, and is refused until `snapbid
-ledger adopt` (adopt.py) makes it the warehouse's own again.
+budgets (confirm.py). A former ledger lacks the spend of its successor, and is refused until
+`snapbid ledger adopt` (adopt.py) makes it the warehouse's own again.
 """
 
 import logging
@@ -35,8 +35,8 @@ async def own(
 
     Raises UnrelatedStoresError if it may not, and RedisError if no shard can be read, or if some
     shards cannot be read and the others have new data. `is_known`: the warehouse owned the ledger
-    when this drain last checked. If its data is new since then and may not be taken over yet,
-    raises ShardsUnavailableError instead: other drains may not have noticed the change.
+    when this drain last checked. In that case, if the ledger's data is new and may not be taken
+    over yet, raises ShardsUnavailableError instead: other drains may not have noticed the change.
     """
     states, error = await _states(shards)
     if not states:
@@ -77,7 +77,7 @@ async def own(
 async def _states(
     shards: Sequence[ShardCounters],
 ) -> tuple[dict[int, ShardState], RedisError | None]:
-    """Fetch the states of the shards that answer, and the error of a shard that does not."""
+    """Fetch the states of the shards that answer, and the error of one that does not, if any."""
     states, error = dict[int, ShardState](), None
     for shard in shards:
         try:

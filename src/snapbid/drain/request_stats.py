@@ -18,7 +18,7 @@ EVERY_S: Final = 2.0
 
 
 class RequestStatsDrain:
-    """The drain of request statistics, limited to days that have changed."""
+    """Drains the request statistics of those days that have changed."""
 
     def __init__(self, store: RequestStatsStore) -> None:
         self._store = store

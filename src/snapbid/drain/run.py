@@ -244,7 +244,10 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def _leased_connection(self) -> AsyncIterator[WatchedConnection | None]:
-        """Open a connection that holds the duty's lease; None when it is time to stop."""
+        """Yield a connection for this process's duty; None if told to stop.
+
+        If the duty has a lease, the connection holds it.
+        """
         connection = await self._unless_stopped(self._connect())
         if connection is None:
             yield None
@@ -379,7 +382,7 @@ class Process:
         self._log("on standby for %(duty)s: another drain has the lease", logging.INFO)
 
     def _log(self, message: str, level: int, **fields: str) -> None:
-        """Log a message, unless it is the same as the last one; `reason` is not compared.
+        """Log a message, unless it is the same as the last one, apart from its `reason`.
 
         A warning or error is also recorded in `troubles`; other messages clear the duty's entry.
         """

@@ -89,7 +89,7 @@ def _order(step: Step, first: Mapping[str, Step]) -> set[str]:
 
 
 def _misfits(step: Step, first: Mapping[str, Step]) -> set[str]:
-    """Compare a claim with its offer, or a later event with its claim; return the flags."""
+    """Flag what differs between a bonus claim and its offer, or a later event and the claim."""
     reference = first.get(OFFERED if step.event == CLAIMED else CLAIMED)
     if reference is None or step.event not in (CLAIMED, COMPLETED, CASHED_OUT):
         return set()

@@ -130,7 +130,7 @@ class EventStream:
         return taken
 
     async def take_of(self, product: str, events: int, size: int = TAKEN_BYTES) -> list[Waiting]:
-        """Take requests of a product, with about `events` events or `size` bytes."""
+        """Take requests of a product until they have `events` events or `size` bytes."""
         taken = []
         requests = self._turns[product]
         while requests and events > 0 and size > 0:
@@ -165,9 +165,9 @@ class EventStream:
     async def finish(self, requests: Sequence[Waiting], unstored: Mapping[str, int]) -> None:
         """Remove requests that were taken and drained.
 
-        `unstored`: how many of their events got no row, by the field that counts them
-        (`queue.name_minute`). They are first subtracted from the counts of accepted events, so that
-        the self-audit never expects too many.
+        `unstored`: how many events of these requests got no row, by the field that counts them
+        (`queue.name_minute`). These numbers are first subtracted from the counts of accepted
+        events, so that the self-audit never expects too many.
         """
         for minute, count in unstored.items():
             await self._redis.hincrby(self._keys.accepted, minute, -count)

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class SuspensionRounds:
-    """Rounds that suspend creatives for `suspend_s` seconds each, if they meet `rule`."""
+    """Rounds that suspend each creative that `rule` selects, for `suspend_s` seconds."""
 
     def __init__(self, rule: SuspensionRule, suspend_s: int) -> None:
         self._rule = rule
@@ -47,7 +47,10 @@ class SuspensionRounds:
 def _by_creative(
     rejections: list[Rejection], creatives: dict[str, list[str]]
 ) -> list[RejectedCreative]:
-    """Add up the rejections of creatives that still exist; the last reason is kept."""
+    """Sum losses and bids by creative, with the reason of the last rejection.
+
+    Leaves out creatives that no longer exist.
+    """
     named = {
         campaign: {mark: creative for creative, mark in marks_of(ids).items()}
         for campaign, ids in creatives.items()

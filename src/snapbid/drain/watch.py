@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection with its server's process id, and the time a pending statement was sent."""
+    """A connection that knows its server process's id, and when its pending statement was sent."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -86,7 +86,7 @@ async def connect(dsn: str, within_s: float, **more: Any) -> WatchedConnection:
 
 
 async def watch(connection: WatchedConnection, dsn: str) -> None:
-    """Wait until the server has abandoned a statement, then close the connection."""
+    """Close the connection once the server no longer works on a statement sent over it."""
     pid, doubtful = connection.server_process, None
     while True:
         await asyncio.sleep(LOOK_S)

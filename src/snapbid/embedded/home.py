@@ -194,7 +194,7 @@ class Home:
         return Secret(text)
 
     def announce(self, environ: Mapping[str, str]) -> None:
-        """Publish settings for `running_env`, until the home is closed."""
+        """Publish settings, which `running_env` returns until the home is closed."""
         lines = "".join(f"{name}={value}\n" for name, value in environ.items())
         write_private(self.path / "env", lines)
 

@@ -84,7 +84,10 @@ class Postgres(Server):
         self._run(binaries, account)
 
     def _reachable(self, binaries: Path, account: list[str]) -> Path:
-        """Return the programs' directory, or that of a copy if `account` cannot reach it."""
+        """Return the programs' directory, or that of a copy which the server's user can reach.
+
+        `account`: the options with which setpriv changes to that user; empty for our own.
+        """
         if not account or UNCHECKED_ACCESS in account or _is_open(binaries / "postgres"):
             return binaries
         places = (Path(place) for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"))
@@ -149,7 +152,7 @@ class Postgres(Server):
             time.sleep(0.1)  # the backends are not our children, so we cannot wait on them
 
     def _state(self, process: subprocess.Popen[bytes]) -> str:
-        """Return the status in the pid file, as pg_ctl does; "" if `process` did not write it."""
+        """Return the status in the pid file; "" if `process` did not write the file."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -174,7 +177,10 @@ def _environment() -> dict[str, str]:
 
 
 def _named_user() -> dict[str, str]:
-    """Return the variables that give this process's user a name, if it has none (_passwd.c)."""
+    """Return environment variables that give this process's user a name (_passwd.c).
+
+    Empty if the system knows a name for the user.
+    """
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:
@@ -232,9 +238,9 @@ def _nobody() -> tuple[int, int]:
 
 @functools.cache
 def _account(postgres: Path) -> list[str]:
-    """Return the setpriv flags with which root can run `postgres`.
+    """Return the setpriv flags with which root runs `postgres` as the user `nobody`.
 
-    DAC_OVERRIDE is indispensable: `nobody` may not enter the home.
+    PostgreSQL refuses to run as root. DAC_OVERRIDE lets `nobody` enter the home.
     """
     uid, gid = _nobody()
     flags = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
@@ -254,7 +260,7 @@ def _account(postgres: Path) -> list[str]:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether every user can reach a path, and enter the directory or read and run the file."""
+    """Whether every user can reach and enter a directory, or reach, read and run a file."""
     return path.stat().st_mode & 0o005 == 0o005 and all(
         folder.stat().st_mode & 0o001 for folder in path.parents
     )

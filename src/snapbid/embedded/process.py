@@ -1,4 +1,4 @@
-"""Start and stop the processes of embedded servers, also those left by a home's killed owner."""
+"""Start and stop the processes of embedded servers, and stop those that outlived their owner."""
 
 import contextlib
 import functools
@@ -66,8 +66,8 @@ def spawn(
     """Start `command` in a new session, out of reach of Ctrl-C in a terminal.
 
     The process gets `death_signal` when the calling thread ends, if setpriv supports that. `log`:
-    file to append its output to; without one, it shares ours. `privileges`: additional setpriv
-    flags. `env`: its environment; by default ours, without our settings.
+    file to append its output to; without a log, it writes to our output. `privileges`: additional
+    setpriv flags. `env`: its environment; by default ours, without our settings.
     """
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(open(log, "ab")) if log else None
@@ -84,7 +84,10 @@ def spawn(
 def wrapped(
     command: Sequence[str], death_signal: signal.Signals, privileges: Sequence[str]
 ) -> list[str]:
-    """Return `command`, run through setpriv for privileges and, if supported, the death signal."""
+    """Return `command`, run by setpriv with the flags `privileges` and one for the death signal.
+
+    That flag is left out if setpriv does not support it; without any flags, so is setpriv.
+    """
     flags = [*privileges, *_death_flags(death_signal)]
     return ["setpriv", *flags, "--", *command] if flags else list(command)
 

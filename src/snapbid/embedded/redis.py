@@ -86,7 +86,7 @@ class Redis(Server):
                 thread.start()
 
     def _evict_orphan(self) -> None:
-        """Stop the server that the home's killed owner left running."""
+        """Stop the server of this home if it outlived its owner, which was killed."""
         orphan = read_pid(self._pid_file)
         if orphan is not None:
             evict(orphan, self.data, signal.SIGTERM, signal.SIGTERM)
@@ -151,7 +151,7 @@ class Redis(Server):
         return "starting" if answer.startswith(b"-LOADING") else ""
 
     def _ask(self, command: bytes) -> bytes:
-        """Send a command to Redis; return the beginning of its answer, or b"" without one."""
+        """Send a command to Redis; return the beginning of the answer, or b"" if none arrives."""
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(1.0)
             try:

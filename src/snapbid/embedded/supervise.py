@@ -1,4 +1,4 @@
-"""Supervise processes: programs, signals, and restarts with increasing pauses."""
+"""Keep processes running: restart them after increasing pauses, until a signal says to stop."""
 
 import contextlib
 import os

@@ -196,7 +196,7 @@ def _supervise(restarters: list[Restarter], signals: Signals) -> None:
 
 
 def _await_ports(settings: Settings, timeout_s: float, signals: Signals) -> None:
-    """Wait until both ports are free.
+    """Wait until the public and the private port are free.
 
     Raises UpError if they are not free within `timeout_s`, or if a signal arrives first.
     """
@@ -299,7 +299,7 @@ A server event (document 3): a key, a test that stores nothing, and the event it
 
 
 def _own_command(home: Home) -> str:
-    """Return the shell command that runs this instance's `snapbid` in the current directory."""
+    """Return a shell command for this instance's `snapbid`, to be run in the current directory."""
     installed = Path(sys.executable).with_name("snapbid")
     program = os.path.relpath(installed)
     if program.startswith(".."):

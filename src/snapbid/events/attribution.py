@@ -59,7 +59,10 @@ class Clicks(NamedTuple):
     members: Mapping[str, int]
 
     def of(self, row: EventRow) -> ClickLink | None:
-        """Return the click named by a row's click id; None if the row has none, or is flagged."""
+        """Return the click that a row's click id names.
+
+        Return None if the row has no click id, or if it has a flag.
+        """
         return None if row.flags or (named := _named(row)) is None else self.links[named]
 
 
@@ -207,9 +210,10 @@ class Attribution:
     def count(
         self, row: EventRow, own: ClickLink | None, user: int | None, visitor: int | None
     ) -> Conversion | None:
-        """Count an event of a user or an anonymous user; return its conversion, if any.
+        """Count an event; return its conversion, if any.
 
-        `own`: the click that the event names.
+        `own`: the click that the event names; `user`, `visitor`: the hashes of its user and of its
+        anonymous user.
         """
         person = self._person(row, user, visitor)
         if person is None:
@@ -247,7 +251,7 @@ class Attribution:
         return user
 
     def _valid(self, person: int, row: EventRow) -> ClickLink | None:
-        """Return a person's last click; None without one, or if it expired before this event."""
+        """Return a person's last click if it had not expired at the event, otherwise None."""
         link = self.last.get(person)
         return None if link is None or row.received_at > link.expires_at else link
 

@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class EventPlan(NamedTuple):
-    """An event's name, the checks left after decoding, and a function for its deduplication key."""
+    """An event's name, its checks after decoding, and a function for its deduplication key."""
 
     name: str
     checks: tuple[Check, ...]

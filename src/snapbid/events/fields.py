@@ -84,7 +84,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
     @property
     def leaf(self) -> str:
-        """The last part of the path; an amount in `enrichment` is stored under this key."""
+        """The last part of the path, which is also the key of an amount in `enrichment`."""
         return self.path.rpartition(".")[2]
 
 

@@ -73,7 +73,7 @@ class BatchResult(Struct, frozen=True):
 def canonical_envelope(
     event: str, timestamp: int, identity: dict[str, Any], context: dict[str, Any]
 ) -> bytes:
-    """Build the canonical envelope from normalised parts."""
+    """Encode the normalised parts of an event as its canonical envelope (see the module)."""
     return b'{"event":"%b","timestamp":%d,"identity":%b,"context":%b}' % (
         event.encode(),
         timestamp,
@@ -92,8 +92,8 @@ def accepted(
 ) -> AcceptedEvent:
     """Build the accepted event; `ids` are in the order of the fields of `AcceptedEvent`.
 
-    `key`: the id of the transaction or bonus; None if the whole envelope identifies the event.
-    U+0000 separates the hashed product, event and key, none of which can contain it.
+    The event's id is a hash of its product, name and `key`, separated by U+0000, which none of them
+    can contain. `key`: the id of the transaction or bonus; None to hash the whole envelope instead.
     """
     unique = envelope if key is None else key.encode()
     digest = sha256(b"%b\0%b\0%b" % (product, event.encode(), unique)).hexdigest()

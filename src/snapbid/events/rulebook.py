@@ -174,7 +174,7 @@ _TYPES: Final = {
 
 
 def _json_type(path: str, event: str | None) -> str:
-    """Return the JSON type that a field or an object must have; unlisted hashes are strings."""
+    """Return the JSON type that a field must have; a field outside the catalog is a string."""
     fields = _fields_of(event)
     if path in fields:
         return JSON_TYPES[fields[path].kind]

@@ -1,7 +1,7 @@
 """Reads the bodies of both endpoints (contract 7): returns accepted events, or every violation.
 
 An event is read field by field (`examine`), unless the fast path takes it (`fast`). Results do not
-depend on HTTP: they are types of `outcomes`, or a `RefusedRequest`.
+depend on HTTP: each is a `RefusedRequest` or has a type defined in `outcomes`.
 """
 
 from collections.abc import Generator
@@ -143,7 +143,7 @@ def _read_all(
 
 
 def refuse_malformed(body: bytes, reason: Malformed) -> RefusedRequest:
-    """Build the refusal of a malformed batch, with the position of the error if it is found."""
+    """Build the refusal of a malformed batch, with the position of the error where known."""
     text = body.removeprefix(MARK)
     return _malformed(locate(text, len(body) - len(text)) or reason)
 

@@ -66,7 +66,7 @@ def normalise_number(number: float) -> float:
 
 
 def text_rule(value: Any) -> str | None:
-    """Return the rule for strings that a value breaks; None if it breaks none."""
+    """Return the first rule that a value breaks: type (not text), empty or max_length; or None."""
     if not isinstance(value, str):
         return "type"
     if not value:

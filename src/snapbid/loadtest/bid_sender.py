@@ -48,7 +48,7 @@ class BidSender:
     def _call(self, wire: bytes, due: float, context: object) -> Call:
         """Build a request's call, and decide at random whether to make it faulty.
 
-        Malformed requests and those that end early have no context, since they can get no bid.
+        Malformed requests, and those cut off halfway, have no context, since they can get no bid.
         """
         faults = self._faults
         if faults is None:

@@ -1,8 +1,8 @@
 """Keep-alive HTTP/1.1 connections that send prebuilt bytes and return status and body.
 
-A call takes the connection that has been idle longest. If none is idle, it waits for one, and is
-dropped after its timeout. An overdue call keeps its connection until the answer arrives or is given
-up on, since only then is the outcome known.
+A call is sent over the connection that has been idle longest. If none is idle, the call waits, and
+is dropped unless a connection becomes free in time. A call that was sent keeps its connection, even
+if overdue, until the answer arrives or is given up on, since only then is the outcome known.
 """
 
 import asyncio
@@ -203,7 +203,7 @@ def _chunked(rest: bytes) -> bytes | None:
 
 
 class LoadClient:
-    """A pool of `size` connections to one address; calls wait up to `patience_s` for one."""
+    """A pool of `size` connections to one address; calls wait up to `patience_s` for a free one."""
 
     def __init__(self, host: str, port: int, size: int, patience_s: float) -> None:
         self._host = host

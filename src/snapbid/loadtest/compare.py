@@ -57,7 +57,7 @@ def read(path: Path) -> LoadResult:
 
 
 def pairs(a: LoadResult, b: LoadResult) -> list[PhasePair]:
-    """Pair the measured phases by name, or else by order. Raises ResultError if there are none."""
+    """Pair the measured phases by name, or else by order. Raises ResultError if no pair exists."""
     measured_a, measured_b = ([phase for phase in run.phases if phase.measured] for run in (a, b))
     by_name = {phase.name: phase for phase in measured_b}
     found = [

@@ -96,7 +96,10 @@ class EventSender:
 
 
 def _wire(host: str, key: str, size: int, seed: int, now_ms: int) -> tuple[bytes, bytes]:
-    """Return a request's head and body; Content-Length includes what `send` adds to the ids."""
+    """Return a request's head and body.
+
+    Its Content-Length already includes the numbers that `send` will add to the ids.
+    """
     body = events.encode(events.generate(size, seed, now_ms))
     length = len(body) + body.count(_IDS) * len(_NUMBER % 0)
     head = (

@@ -47,7 +47,7 @@ class RunPhase(Struct, tag=True):
 
 
 class StopPhase(Struct, tag=True):
-    """An order to end the current phase, without an answer of its own (see `RunPhase`)."""
+    """An order to end the current phase early; its only answer is that to the phase's RunPhase."""
 
 
 class Settle(Struct, tag=True):
@@ -90,7 +90,7 @@ class Channel:
 
 
 def _rebuild(kind: type[Any], value: Any) -> Any:
-    """Rebuild a path or a counter, which MessagePack encodes as a string or a map."""
+    """Convert MessagePack's string back to a path, or its map back to a counter."""
     return (get_origin(kind) or kind)(value)
 
 

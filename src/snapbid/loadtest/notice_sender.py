@@ -44,7 +44,7 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, and the account of the SSP that it counts for."""
+    """A notice to fire, and the account of an SSP in which to count it."""
 
     kind: str
     url: str
@@ -54,7 +54,7 @@ class PlannedNotice(NamedTuple):
 
 
 class NoticeCounts(Struct):
-    """Notices fired and failed, by kind, with the first failure and the first URL."""
+    """Notices fired and failed, by kind; the first failure, and the URL of the first notice."""
 
     fired: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class NoticeCounts(Struct):
         return self
 
     def elsewhere(self, authority: str) -> str:
-        """Return the host and port that notification URLs name; "" if `authority` has the same."""
+        """Return the host and port that notification URLs name; "" if they are `authority`'s."""
         if _address(self.first_url) == _address(f"http://{authority}"):
             return ""
         return urlsplit(self.first_url).netloc

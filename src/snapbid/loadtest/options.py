@@ -29,7 +29,7 @@ _SSP: Final = re.compile(r"([A-Za-z0-9._~-]+)(?:/([A-Za-z0-9._~-]+))?(?:=([0-9.]
 
 
 class OptionError(ValueError):
-    """An invalid option; the message names it and its rule."""
+    """An invalid option; the message names the option and the mistake."""
 
 
 class Target(NamedTuple):

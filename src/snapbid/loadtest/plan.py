@@ -68,9 +68,9 @@ def fixed(warmup_s: float, ramp_s: float, rates: list[float], seconds: float) ->
 def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: float) -> Plan:
     """Plan a search for the highest rate up to `most` that passes, starting at `rate`.
 
-    Double the rate while trials pass, or halve it until one passes; then bisect it (log scale). A
-    failed trial whose bottleneck was the client ends the search, since it shows nothing about the
-    server.
+    Double the rate while trials pass, or halve it until one passes; then bisect the range between
+    the last rates that passed and failed (log scale). A failed trial whose bottleneck was the
+    client ends the search, since it shows nothing about the server.
     """
     yield from _unmeasured(warmup_s, ramp_s, rate)
     held, missed = 0.0, float("inf")
@@ -99,9 +99,9 @@ def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: 
 def pool_note(trials: list[PhaseResult], connections: int) -> str:
     """Return a note if too few connections limited a search, otherwise "".
 
-    Any overload eventually occupies all connections, so that proves nothing. They were too few if
-    even answers as quick as in the quickest trial that passed would keep a share `FULL` of them
-    busy (Little's law) at the lowest rate that failed.
+    Busy connections prove nothing, since any overload eventually occupies all of them. There were
+    too few if, at the lowest rate that failed, even answers as quick as in the quickest trial that
+    passed would keep a share `FULL` of the connections busy (Little's law).
     """
     held = [trial for trial in trials if trial.held]
     missed = [trial for trial in trials if not trial.held]

@@ -16,7 +16,7 @@ class ClientFigures(Struct, frozen=True):
 
 
 class BrokenRuleCount(Struct, frozen=True):
-    """A rule that answers broke, with the number of cases and the first of them."""
+    """A broken rule, with the number of cases and the first case."""
 
     rule: str
     count: int

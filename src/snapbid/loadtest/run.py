@@ -47,9 +47,9 @@ class Progress(Protocol):
 
 
 def load_auctions(options: Options, known: Rates) -> list[list[Auction]]:
-    """Return the bid requests to send for each mix; `known`: the rates for converting bids.
+    """Return the bid requests of each mix, in the order of `options.mixes`.
 
-    Raises ReplayError.
+    `known`: the exchange rates for converting bids. Raises ReplayError.
     """
     prepared: dict[str, list[Auction]] = {}
     for mix in options.mixes:

@@ -1,1 +1,1 @@
-"""Queues and limits in Redis, without accounting: event streams, rate limits, permits."""
+"""Event streams, rate limits and permits, kept in Redis."""

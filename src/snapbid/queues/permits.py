@@ -62,7 +62,7 @@ class Permits:
         return False if now < self._none_until else None
 
     async def fetch(self) -> bool:
-        """Take a permit from a new lease; return whether there was one.
+        """Take a permit from a new lease; return False if no permit is available.
 
         Raises PermitsUnavailable.
         """

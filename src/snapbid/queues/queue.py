@@ -179,7 +179,7 @@ class EventQueue:
         return commands
 
     def _count(self) -> list[Command]:
-        """Return commands that count acknowledged events; if lost, they are not sent again."""
+        """Return commands that count acknowledged events. Lost commands are not sent again."""
         counts, self._accepted = self._accepted, Counter()
         return [
             ("HINCRBY", self._keys.accepted, name_minute(*minute), count)

@@ -1,4 +1,4 @@
-"""Check the kind of the nodes in SNAPBID_REDIS_URL, and their risks of losing data (contract 10).
+"""Check whether SNAPBID_REDIS_URL fits its nodes, and how they might lose data (contract 10).
 
 Nodes that do not answer are skipped.
 """
@@ -116,7 +116,7 @@ def _missing_replicas(members: Sequence[MemberNode], replicas: int | None) -> li
 
 
 async def _promoted_late(address: RedisAddress, members: Sequence[MemberNode]) -> list[Risk]:
-    """Report nodes that may be promoted after writes were acknowledged without them."""
+    """Report replicas that may be promoted although acknowledged writes have not reached them."""
     late, longest_s = [], 0.0
     for member in members:
         host, _, port = member.address.rpartition(":")
@@ -176,7 +176,11 @@ async def _of_sentinels(address: RedisAddress) -> list[Risk]:
 async def _ask_each(
     address: RedisAddress, command: str, mistake: str
 ) -> tuple[dict[Node, Any], list[Risk]]:
-    """Query the URL's nodes; return the replies, and a risk for each node of the wrong kind."""
+    """Send a command to all nodes in the URL; return the replies, and a risk for each refusal.
+
+    `mistake`: why a node refuses the command, such as "is not a sentinel". Raises ConnectionError
+    if no node answers.
+    """
     answers: dict[Node, Any] = {}
     risks, errors = [], []
     for host, port in address.nodes:
@@ -193,7 +197,7 @@ async def _ask_each(
 
 
 async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk]) -> list[Risk]:
-    """Fetch a node's configuration risks that are not in `before`; none if it does not answer."""
+    """Fetch a node's configuration risks, except those in `before`; empty if the node is silent."""
     named = {risk.name for risk in before}
     host, port = node
     client: Redis = client_of(address, node)

@@ -100,8 +100,8 @@ class SlotConnector(Connector):
 class Connections:
     """Factory for the clients and connections of a URL, which share one slot map.
 
-    `replicas`: how many replicas must confirm a write before it counts. If None, one replica must
-    do so in a cluster that has replicas, unless the shard has had none for some time (replicas.py).
+    `replicas`: how many replicas must confirm a write before it counts. If None, a cluster with
+    replicas requires one, except for a shard that has had no replica for some time (replicas.py).
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:

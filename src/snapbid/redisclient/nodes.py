@@ -83,7 +83,7 @@ def is_moved(error: Exception) -> bool:
 
 
 class SlotNodes(Protocol):
-    """A map of slots to nodes."""
+    """A map of hash slots to Redis nodes."""
 
     has_replicas: bool
 
@@ -145,7 +145,7 @@ class SentinelNodes:
 
 
 class ClusterNodes:
-    """The slot map of a cluster; `connect` creates a connection to a node, not yet open."""
+    """The slot map of a cluster; `connect` creates a connection to a node without opening it."""
 
     def __init__(
         self, seeds: Sequence[Node], connect: Callable[[Node], AbstractConnection]

@@ -1,7 +1,7 @@
-"""Script calls that share round trips to Redis, as bids do, which makes them cheap.
+"""Script calls that share round trips to Redis, and so cost a worker little time.
 
-A command through redis-py takes a pooled connection, wakes several tasks and starts timers. This
-costs a worker some 100 µs, more than all other work on an event or a cached report.
+A separate command through redis-py takes a pooled connection, wakes several tasks and starts
+timers. This costs a worker some 100 µs, more than all other work on an event or a cached report.
 """
 
 import asyncio
@@ -60,10 +60,11 @@ def script(redis: Redis, text: str, within_s: float) -> Call:
 
 
 class PipelinedRedis(Redis):
-    """A client whose script calls share round trips: calls made during one wait for the next.
+    """A client whose script calls share round trips.
 
-    Other commands, and script calls before the connection is up, go through redis-py. A call whose
-    reply was lost is not repeated: it raises ConnectionError.
+    Calls made during a round trip are sent together in the next. Other commands, and script calls
+    before the connection is up, go through redis-py. A call whose reply was lost is not repeated:
+    it raises ConnectionError.
     """
 
     def __init__(self, url: str) -> None:

@@ -94,9 +94,10 @@ class Replication:
             raise TooFewReplicasError(reached, self._demand.replicas)
 
     def _may_go_on(self, missing_s: float, is_known: bool) -> bool:
-        """Whether the shard has had no replica for `grace_s`, so that writes need none.
+        """Whether writes need no replica, since the shard has had none for `grace_s`.
 
-        Until this process has seen a replica, it also trusts the shard's own record (`is_known`).
+        `is_known`: whether a key of the shard says so; it counts only until this process has seen a
+        replica.
         """
         grace_s = self._demand.grace_s
         return missing_s >= grace_s or (not self._has_confirmed and is_known and grace_s < inf)
@@ -129,7 +130,7 @@ class Replication:
         return self._asked
 
     def take(self, replies: list[Any], now: float) -> list[Any]:
-        """Check the replies to the commands of `ask`, and return the other replies.
+        """Check the replies to the commands from `ask`; return those to the rest of the batch.
 
         Raises RedisError if too few replicas confirm.
         """
@@ -146,7 +147,7 @@ class Replication:
         return replies[:index]
 
     def _look(self, role: Sequence[Any]) -> None:
-        """Require replicas again if they have all that the primary had at the last check."""
+        """Require replicas again if enough of them have all writes up to the previous check."""
         _, offset, replicas = role
         if sum(int(acked) >= self._offset for *_, acked in replicas) >= self._demand.replicas:
             self._confirm()

@@ -95,13 +95,13 @@ class TripUser(Protocol):
         """Set up a new connection. An exception ends it."""
 
     def next_batch(self, now: float) -> Sequence[Command]:
-        """Return the commands of the next round trip; if there are none, it is skipped."""
+        """Return the commands of the next round trip; without commands, there is no round trip."""
 
     def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
         """Handle the replies to the last batch. An exception ends the connection."""
 
     def expire(self, now: float, waited_s: float) -> None:
-        """Time out requests; the round trip under way has lasted `waited_s`."""
+        """Time out overdue requests; the round trip under way has lasted `waited_s`."""
 
     def is_due(self, now: float) -> bool:
         """Whether a round trip is due even though no request is waiting."""
@@ -181,7 +181,10 @@ class RoundTrips:
     # -- requests ---------------------------------------------------------------------------------
 
     def schedule(self, waiting: int = 0) -> None:
-        """Schedule a batch unless one is in progress; send it at once if it is large enough."""
+        """Schedule a batch unless one is in progress.
+
+        It is sent at once if the number of `waiting` requests is large enough.
+        """
         if self._sent_at is not None:
             return
         if waiting >= self._enough:
@@ -312,7 +315,7 @@ class RoundTrips:
         return unreadable_file(error, self._connect.url) or text_of(error)
 
     async def confirm(self, connection: AbstractConnection, keys: ShardKeys) -> None:
-        """Wait until replicas have all writes to a shard; from then on, each batch waits for them.
+        """Wait until replicas have all writes to a shard; then have them confirm each batch.
 
         Call it in `prepare`. Raises RedisError.
         """
@@ -336,7 +339,7 @@ _PARTIAL: Final = object()
 
 
 class ClosedIdleError(ConnectionError):
-    """Redis closed an idle connection (its setting `timeout`)."""
+    """Redis closed a connection that was idle for longer than Redis' setting `timeout` allows."""
 
     def __init__(self) -> None:
         super().__init__("Redis has closed the connection")
@@ -365,7 +368,8 @@ class Wire(asyncio.Protocol):
     def send(self, *commands: tuple[Any, ...]) -> None:
         """Send commands; all earlier ones must have been answered.
 
-        If the connection is closing, set `ended` instead; its waiters resume in a later iteration.
+        If the connection is closing, `ended` gets an error instead; tasks that await it resume in a
+        later iteration of the event loop.
         """
         if self._transport.is_closing():
             self.end(ClosedIdleError())

@@ -38,7 +38,7 @@ ALPHA3: frozenset[str] = frozenset(_ALPHA3.values())
 
 
 def alpha3(code: str) -> str | None:
-    """Convert an alpha-2 or alpha-3 code, in any letter case, to alpha-3; None if it is neither."""
+    """Convert an alpha-2 or alpha-3 code, in any letter case, to alpha-3; None if unknown."""
     country = _ALPHA3.get(code)
     if country is not None or len(code) > 3:
         return country

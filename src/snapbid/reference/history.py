@@ -24,7 +24,7 @@ _MISSING: Final = frozenset(("", "N/A"))
 
 
 class Quote(NamedTuple):
-    """A quote of a currency: the exact USD per unit, and the day."""
+    """A quote of a currency: the exact USD per unit, and the day of the quote."""
 
     usd: Fraction
     date: date
@@ -55,7 +55,7 @@ class History:
         return frozenset(self._column)
 
     def quote(self, currency: str, day: date) -> Quote | None:
-        """Return the last quote up to `day`; None without one, or once quotes have ended."""
+        """Return the last quote up to `day`; None if quotes had not begun by then, or had ended."""
         if currency == "USD":
             return Quote(_ONE, day)
         row = bisect_right(self._days, day.toordinal()) - 1
@@ -88,7 +88,7 @@ class DailyRates:
     CACHED: Final = 4096
 
     def __init__(self, history: History, operator: OperatorTable | None = None) -> None:
-        """Combine history and own rates. Raises ValueError if one of these is not above 0."""
+        """Combine history and own rates. Raises ValueError if an own rate is not above 0."""
         self._history = history
         self._operator: dict[str, tuple[list[date], list[Fraction]]] = {}
         for currency, entries in (operator or {}).items():

@@ -61,11 +61,12 @@ class Rates:
     def least_price_micros(
         self, amount: float, currency: str, bid_currency: str, times: int = 1
     ) -> int | None:
-        """Return the lowest price in micro-USD that reaches the floor once converted.
+        """Return the lowest price in micro-USD that reaches a floor once converted to a currency.
 
-        The price is converted to `bid_currency`, which must have a rate. In a currency other than
-        USD, the price is worth at least a millionth of that currency's unit. Returns None and
-        raises ValueError as `floor_micros` does.
+        The floor is `amount` times `times`, in `currency`. `bid_currency`, to which the price is
+        converted, must have a rate; unless it is USD, the price is worth at least a millionth of
+        its unit. Returns None if `currency` has no rate. Raises ValueError for a negative, infinite
+        or NaN amount.
         """
         return self._converted(amount, currency.upper(), bid_currency, times)
 
@@ -113,7 +114,7 @@ class Rates:
 
 
 def load() -> Rates:
-    """Read the newest day of the European Central Bank's table, which takes 20 ms.
+    """Read the newest rates in the European Central Bank's table; this takes 20 ms.
 
     Raises the errors of `bundled_table` and `parse_table`.
     """

@@ -60,8 +60,10 @@ Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 class Categories(NamedTuple):
     """A campaign's categories, each as a tuple of its key and the keys of its ancestors.
 
-    `own` are the campaign's categories in their own `family`. `mapped` and `listed` have pairs of
-    another family's marker (its number and a colon) and the corresponding categories there.
+    `own` are its categories in `family`, the number of their own family of taxonomies. `mapped` and
+    `listed` have pairs of another family's marker (its number and a colon) and the corresponding
+    categories there: `mapped` for families into which all `own` map, `listed` for other families
+    that map into `family`.
     """
 
     family: int
@@ -144,9 +146,10 @@ def first_flags() -> bytes:
 
 @cache
 def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
-    """Return keys and flags (see `KNOWN`) of all other taxonomies' categories, by family and id.
+    """Return keys and flags (see `KNOWN`) of all categories outside Content Taxonomy 1.0.
 
-    An id is listed as published and in lower case, and also as an integer if it is a number.
+    The result is by family and id. An id is listed as published and in lower case, and also as an
+    integer if it is a number.
     """
     found: dict[int, dict[str | int, tuple[str, int]]] = {}
     for family, parents in _parents().items():
@@ -188,7 +191,7 @@ def _flags(family: int, id: str) -> int:
 
 
 def _line(family: int, category: str) -> Line:
-    """Return the keys of a category and of its ancestors."""
+    """Return the key of a category, followed by the keys of its ancestors."""
     line = []
     while category:
         line.append(_key(family, category))
@@ -231,7 +234,7 @@ def _mappings() -> dict[tuple[int, int], dict[str, str]]:
 
 @cache
 def _sources(family: int, other: int) -> dict[str, list[str]]:
-    """Return the categories of `family`, by the key of the `other` category that they map to."""
+    """Map the key of each category of family `other` to the categories that map to it."""
     sources: dict[str, list[str]] = {}
     for source, found in _mappings()[family, other].items():
         sources.setdefault(_key(other, found), []).append(source)
@@ -252,5 +255,5 @@ def _below(family: int) -> dict[str, list[str]]:
 
 @cache
 def _spellings() -> dict[int, dict[str, str]]:
-    """Return the official spelling of each lower-case category, by family."""
+    """Return the official spelling of each lower-case category, by family of taxonomies."""
     return {family: {id.lower(): id for id in parents} for family, parents in _parents().items()}

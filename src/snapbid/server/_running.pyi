@@ -32,7 +32,7 @@ class RequestRunner:
               themselves. Such a request may await only futures of the loop and `asyncio.sleep(0)`;
               anything else, such as a timeout, must be awaited in a task.
     BEHIND    also runs without a task, but queues behind AT_ONCE requests, in order of arrival, so
-              that a flood does not delay them.
+              a flood of BEHIND requests does not delay AT_ONCE requests.
     IN_TASK   runs in a task, from the coroutine that `in_task` returns.
 
     `kind_of` returns one of these for a path.
@@ -49,7 +49,7 @@ class RequestRunner:
         """Schedule a request for the loop's next iteration. Thread-safe."""
 
     def start(self) -> None:
-        """Run the scheduled AT_ONCE requests, and queue the others, which start slice by slice."""
+        """Run the scheduled AT_ONCE requests; queue the others, which start a few per iteration."""
 
     def start_scheduled(self) -> None:
         """Start the next slice of queued requests."""

@@ -50,7 +50,7 @@ class BidEndpoints:
         self._unregistered = Route(BID_ROUTE, self._answer_unregistered, methods=("POST",))
 
     def set_snapshot(self, snapshot: CatalogSnapshot, before: CatalogSnapshot | None) -> None:
-        """Bid from this snapshot; keep the endpoints if the SSPs are unchanged."""
+        """Bid from this snapshot; rebuild endpoints only if SSPs have changed since `before`."""
         catalog = snapshot.catalog
         if (
             before is None

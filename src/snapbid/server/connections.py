@@ -177,9 +177,9 @@ class _Sockets:
 
 
 def _socket_of(fd: int) -> socket.socket:
-    """Return the socket behind a file descriptor. Raises OSError for any other file.
+    """Return the socket of a file descriptor. Raises OSError if the file is not a socket.
 
-    It is wrapped as AF_INET6, whose addresses are longer, so IPv4 addresses fit too.
+    The socket counts as AF_INET6, whose addresses are longer, so IPv4 addresses fit too.
     """
     return socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fd)
 

@@ -15,9 +15,9 @@ class Pace:
 
     Applies to routes with `paced` set, which bids, notices and health checks do not have.
 
-    The limit is low while bid requests arrive, which the caller signals by setting `bidding`. It is
-    higher when there have been none for a while, since a queued request costs a worker more than
-    one started at once. No request is refused: a client waiting for an answer sends nothing more on
+    The limit is low while bid requests arrive, which the caller signals by setting `bidding`. After
+    a while without bid requests, it is higher, since a queued request costs a worker more than one
+    started at once. No request is refused: a client waiting for an answer sends nothing more on
     its connection, so a flood slows itself down.
     """
 
@@ -30,7 +30,7 @@ class Pace:
         self._stepping = False
 
     async def turn(self) -> None:
-        """Return at once if the step's limit is not reached; otherwise wait for a later step."""
+        """Wait until a request may start: in this step or, if that is full, in a later one."""
         if not self._stepping:
             self._stepping = True
             asyncio.get_running_loop().call_later(STEP_S, self._step)

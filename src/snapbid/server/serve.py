@@ -195,7 +195,7 @@ def _open_ops(settings: ServingSettings, watch: Watch) -> OpsServer:
 
 
 def _announce(settings: ServingSettings) -> None:
-    """Log the addresses once a worker accepts connections."""
+    """Log the server's addresses once a worker accepts connections."""
     while True:
         with suppress(OSError):
             socket.create_connection((reachable(settings.host), settings.port), timeout=1).close()

@@ -263,7 +263,7 @@ class _OwnEvents:
     async def put(
         self, received_at_ms: int, product: str, events: Sequence[tuple[str, bytes]]
     ) -> bool:
-        """Queue events like `EventQueue.put`; return False if the ledger is another warehouse's."""
+        """Queue events (see `EventQueue.put`); return False if the ledger is foreign."""
         return not self._ledger.is_foreign and await self._sink.put(received_at_ms, product, events)
 
 

@@ -44,7 +44,7 @@ class Count(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """The times when a person was last blocked, unblocked, refused marketing, and accepted it."""
+    """When a person was last blocked or unblocked, and last refused or accepted marketing."""
 
     person: int
     product: str
@@ -80,7 +80,7 @@ class Listed(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A membership of an audience, as workers look it up."""
+    """The membership of one member in one audience, which ends at `until`."""
 
     member: int
     audience: int
@@ -115,12 +115,13 @@ async def fetch_definitions(
 
 
 async def add(connection: asyncpg.Connection, audience: Audience) -> int | None:
-    """Add an audience, or replace the one with the same id; return its number, None if unchanged.
+    """Add or replace an audience defined by events; return its number, or None if nothing changed.
 
     Requires a transaction that holds the locks of the audience's product and, if the product
-    changes, of its former one. A replaced audience keeps its members until its events are counted
-    again; a replaced list loses them. Call `complete` once the events are counted: until then, None
-    is not returned even if nothing has changed.
+    changes, of its former one. An audience that was defined by events before keeps its members
+    until the events are counted again; one that was a list loses its members at once. Call
+    `complete` once the events are counted: until then, the number is returned even if nothing has
+    changed.
     """
     fields = (
         audience.id,
@@ -234,9 +235,10 @@ where product = {product} and event = {event} and arrival <= {last}
 
 
 async def fetch_last_arrival(connection: asyncpg.Connection) -> int:
-    """Fetch the highest `arrival` number given to an event so far; 0 if there is none.
+    """Fetch the highest `arrival` number given to an event so far; 0 before the first event.
 
-    While a product is locked, none of its stored events has a higher number.
+    For a caller that has locked a product (`hold_products`), no stored event of that product has a
+    higher number than the result.
     """
     last: int = await connection.fetchval(
         "select coalesce(pg_sequence_last_value(pg_get_serial_sequence('events', 'arrival')), 0)"
@@ -514,7 +516,7 @@ async def fetch_counts(connection: asyncpg.Connection, persons: Iterable[int]) -
 
 
 async def count(connection: asyncpg.Connection, counts: Sequence[Count]) -> None:
-    """Count persons' events for audiences, and recompute when each person's membership ends."""
+    """Count persons' events for audiences, and recompute the end of each person's membership."""
     if counts:
         await connection.execute(_COUNT, *map(list, zip(*counts, strict=True)))
 
@@ -626,8 +628,9 @@ async def discard(connection: asyncpg.Connection, days: int) -> int:
     """Delete a batch of expired rows; return how many were deleted, 0 once none is left.
 
     Memberships, and persons' counts for audiences, expire KEPT_DAYS after their end. A link expires
-    once its person has not been seen for `days` days, an alias once its pair has not. Links and
-    aliases are kept while their person has counts for an audience or is restricted.
+    once its person has not been seen for `days` days, and an alias once its anonymous id and person
+    have not been seen together for that long. Links and aliases are kept while their person has
+    counts for an audience or is restricted.
     """
     deleted = 0
     for table, seen_at in (("person_link", "person_seen_at"), ("person_alias", "seen_at")):

@@ -25,7 +25,7 @@ class StoredBase(msgspec.Struct, frozen=True):
 
 
 async def connect_following(dsn: str, name: str) -> asyncpg.Connection:
-    """Connect as application `name`, PUBLISHER or MEMBERS, for a session that may stay idle."""
+    """Connect without an idle timeout, as the application `name` (PUBLISHER or MEMBERS)."""
     own = {"application_name": name, "idle_session_timeout": "0"}
     return await asyncpg.connect(dsn, timeout=10, server_settings=own)
 

@@ -54,7 +54,10 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
     rules: int | None = None  # the version of the rules by which it was normalised
 
     def row(self, rules: int) -> CampaignRow:
-        """Return the row to load: the form normalised under `rules` if any, else the document."""
+        """Return the row to load.
+
+        Its content is the normalised form if that was made under `rules`, else the document.
+        """
         form = self.normalised if self.rules == rules else None
         content = self.document.encode() if form is None else form
         active = self.status == "active"
@@ -74,8 +77,8 @@ class Changes(msgspec.Struct, frozen=True):
 class WarehouseState(msgspec.Struct, frozen=True):
     """The state of the stored campaigns, deleted ones included.
 
-    `warehouse`: a name for the campaigns' data (`fence.name_of`); `revision`: the highest so far.
-    Revisions can be compared only under the same name.
+    `warehouse` identifies the campaigns' data (`fence.name_of`); `revision`: the highest so far.
+    Revisions can be compared only if `warehouse` is the same.
     """
 
     warehouse: str

@@ -211,7 +211,7 @@ async def fetch_absorbed(
 ) -> dict[tuple[str, int, int], int]:
     """Fetch the values absorbed from a run's counters of a day.
 
-    They are by kind, the number of the campaign or SSP, and the loss reason.
+    Returns them by kind of counter, number of the campaign or SSP, and loss reason.
     """
     rows = await connection.fetch(_ABSORBED, source, day, generation)
     return {(row["kind"], row["number"], row["reason"]): row["value"] for row in rows}

@@ -25,12 +25,12 @@ class DemandSignal(NamedTuple):
 
 
 async def fetch_state(connection: asyncpg.Connection) -> str:
-    """Fetch a fingerprint of campaigns and SSPs; if it has changed, signals must be rebuilt."""
+    """Fetch a fingerprint of campaigns and SSPs; if it changes, demand signals must be rebuilt."""
     return str(await connection.fetchval(_STATE))
 
 
 async def store(connection: asyncpg.Connection, signals: Mapping[str, DemandSignal]) -> None:
-    """Store the signals of all canonical ids, and delete all others."""
+    """Store the signals by canonical id; delete the signals of all other ids."""
     async with connection.transaction():
         await connection.execute("delete from demand_signal where ssp <> all($1)", list(signals))
         await connection.executemany(

@@ -84,7 +84,7 @@ class DayHistory(NamedTuple):
 async def store(connection: asyncpg.Connection, source: str, days: Sequence[StoredDay]) -> None:
     """Store days as counted in the data set `source`, replacing earlier counts from it.
 
-    A day with fewer answers than the stored one is ignored, since its counts are older.
+    A day with fewer answers than are stored for it is ignored, since its counts are older.
     """
     encode = msgspec.json.encode
     columns = [

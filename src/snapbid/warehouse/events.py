@@ -52,7 +52,7 @@ class SequenceMember(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """A page of a bonus's cash-outs whose flags about the sequence are to be computed again."""
+    """A page of a bonus's cash-outs whose sequence flags are to be computed again."""
 
     sequence: bytes  # of the cash-outs
     bonus: bytes  # the sequence of the bonus's other events
@@ -259,7 +259,7 @@ async def fetch_members(
 async def set_flags(
     connection: asyncpg.Connection, flagged: Sequence[tuple[SequenceMember, Sequence[str]]]
 ) -> None:
-    """Replace events' flags about their sequence; flags about clicks stay."""
+    """Replace the flags that concern the sequence of events; flags of click ids stay."""
     for day, of_day in _by_day(flagged, lambda pair: pair[0].received_at):
         await connection.execute(
             _FLAG,
@@ -285,7 +285,7 @@ async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, 
 async def fetch_revisions(
     connection: asyncpg.Connection, sequences: int, rows: int
 ) -> list[Revision]:
-    """Fetch and lock up to `sequences` scheduled revisions, each with its next page of cash-outs.
+    """Fetch and lock the next page of cash-outs to flag again, for up to `sequences` sequences.
 
     The pages have about `rows` events in total.
     """
@@ -296,9 +296,9 @@ async def fetch_revisions(
 async def note_revised(
     connection: asyncpg.Connection, revisions: Iterable[Revision], most: int
 ) -> None:
-    """Record that the pages of these revisions have been flagged.
+    """Record that these pages of cash-outs have been flagged again.
 
-    The revision of a bonus is complete after its last page or `most` cash-outs.
+    A bonus is done after its last page, or after `most` cash-outs.
     """
     going_on = []
     for revision in revisions:

@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """The warehouse's records of a shard of its ledger."""
+    """What the warehouse knows about a shard of its ledger."""
 
     warehouse: str  # its own id
     epoch: str | None  # the data set recorded for the shard, None if there is none
@@ -40,7 +40,7 @@ async def identity(connection: asyncpg.Connection) -> str:
 
 
 async def name_of(connection: asyncpg.Connection, table: str) -> str:
-    """Fetch an identifier of a table's data, which changes if that is restored or rewritten."""
+    """Fetch an identifier of a table's data; it changes if the data is restored or rewritten."""
     return str(
         await connection.fetchval(
             "select format('%s/%s/%s/%s', system_identifier, timeline_id, oid,"
@@ -53,7 +53,10 @@ async def name_of(connection: asyncpg.Connection, table: str) -> str:
 
 
 async def owner(connection: asyncpg.Connection, epoch: str, shard: int) -> Owner:
-    """Fetch the warehouse's records of a shard, and of the data set `epoch`."""
+    """Fetch the warehouse's records of a shard.
+
+    The last absorbed batch is returned only if it came from the data set `epoch`.
+    """
     row = await connection.fetchrow(
         "select w.id, (select l.epoch from ledger_shard l where l.shard = $2), f.batch, f.segment"
         " from warehouse_identity w left join drain_fence f on f.epoch = $1 and f.shard = $2",
@@ -106,7 +109,7 @@ async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[i
 
 
 async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int) -> Batch:
-    """Fetch the last batch absorbed from a data set; number 0 for a new one."""
+    """Fetch the last batch absorbed from a data set; before the first, a batch with number 0."""
     await connection.execute(
         "insert into drain_fence (epoch, shard) values ($1, $2) on conflict do nothing",
         epoch,
@@ -119,10 +122,10 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
 
 
 async def step(connection: asyncpg.Connection, steps: Sequence[Step]) -> bool:
-    """Record each step's next batch as absorbed; return False unless all could be recorded.
+    """Record the `next` batch of each step as absorbed; return whether all could be recorded.
 
-    The record must still be the step's last batch or, on a repeat, the next one. If it is neither,
-    the warehouse's data was replaced, and the caller must roll back.
+    The batch recorded so far must be the step's `last` or, on a repeat, already its `next`. If it
+    is another, the warehouse's data was replaced, and the caller must roll back.
     """
     done = await connection.execute(
         "update drain_fence f set batch = s.number, segment = s.segment"

@@ -1,6 +1,6 @@
 """Create and drop the partitions of `events`, one per day or month of receipt.
 
-Events of a day without a partition are kept in `events_other`, and moved once it is created.
+Events of a day without a partition are kept in `events_other` until its partition is created.
 Creating or dropping a partition waits at most a second for others' locks, and can be retried.
 """
 

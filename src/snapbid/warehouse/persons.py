@@ -63,7 +63,10 @@ class Mention(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A conflicting payload that mentions an id, or whose sender is unknown."""
+    """A conflicting payload that may concern a person.
+
+    Either it mentions an id, or its sender is unknown.
+    """
 
     event_id: str
     digest: bytes
@@ -80,7 +83,10 @@ class Conflict(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A dead letter that mentions an id; an unreadable letter has no event id or product."""
+    """A dead letter that mentions an id.
+
+    An unreadable letter has no `event_id` and no `product`.
+    """
 
     number: int
     event_id: str | None
@@ -137,7 +143,7 @@ async def hold_erasure(connection: asyncpg.Connection) -> None:
 
 
 async def hold_events(connection: asyncpg.Connection) -> None:
-    """Keep others from storing events until the end of this transaction, which erases some."""
+    """Keep others from storing events until the end of this transaction, which erases events."""
     await connection.execute("lock table only events in share row exclusive mode")
 
 
@@ -152,7 +158,7 @@ async def fetch_mentions(
 async def fetch_conflicts(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> list[Conflict]:
-    """Fetch the conflicting payloads that may mention an id, as `fetch_mentions` does.
+    """Fetch the conflicting payloads that may mention one of the ids (see `fetch_mentions`).
 
     Payloads whose sender is unknown are always included, unless they are empty.
     """
@@ -162,7 +168,7 @@ async def fetch_conflicts(
 async def fetch_letters(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> list[Letter]:
-    """Fetch the dead letters that may mention an id, as `fetch_mentions` does."""
+    """Fetch dead letters that may mention any of `ids` as is, or any of `folded` however spelt."""
     return [Letter(*row) for row in await connection.fetch(_LETTERS, ids, folded)]
 
 

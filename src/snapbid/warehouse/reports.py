@@ -42,7 +42,10 @@ FiguresByDay: TypeAlias = dict[date, DayFigures]
 
 
 async def open_pool(dsn: str) -> asyncpg.Pool:
-    """Open a pool only for reports, so that they wait for no other work; connects on first use."""
+    """Open a pool for reports alone, so that no other work delays them.
+
+    It connects on first use.
+    """
     return await asyncpg.create_pool(dsn, min_size=0, max_size=POOL_SIZE, timeout=TIMEOUT_S)
 
 
@@ -56,6 +59,6 @@ async def fetch_days(pool: asyncpg.Pool, ssp: str, first: date, last: date) -> F
 
 
 async def fetch(connection: asyncpg.Connection, ssp: str, first: date, last: date) -> FiguresByDay:
-    """Fetch days as `fetch_days` does, over a given connection."""
+    """Fetch what `fetch_days` returns, over a given connection."""
     rows = await connection.fetch(_DAYS, ssp, first, last, timeout=TIMEOUT_S)
     return {row["day"]: DayFigures(*map(int, list(row)[1:])) for row in rows}

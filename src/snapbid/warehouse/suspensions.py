@@ -29,10 +29,11 @@ class SuspensionRule(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """A count of a creative's rejections by an SSP, or of its bids there since the first rejection.
+    """A count of an SSP's rejections of a creative, or of the bids that followed.
 
-    A row has either `losses` and their `reason`, or `bids`. `ssp` is the canonical id; `mark`
-    stands for the creative (`campaigns/suspensions.py`).
+    The latter are the creative's bids to that SSP since its first rejection. A row has either
+    `losses` and their `reason`, or `bids`. `ssp` is the canonical id; `mark` stands for the
+    creative (`campaigns/suspensions.py`).
     """
 
     ssp: str
@@ -55,7 +56,7 @@ class RejectedCreative(NamedTuple):
 
 
 async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
-    """Return whether `count` has rejections to count, or ended suspensions or counts to drop."""
+    """Return whether `count` has work: new rejections to count, or expired rows to drop."""
     return bool(
         await connection.fetchval(
             "select exists (select from creative_rejection)"

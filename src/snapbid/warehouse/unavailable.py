@@ -43,7 +43,7 @@ async def brief_session(dsn: str, within_s: float) -> AsyncIterator[asyncpg.Conn
 
 @asynccontextmanager
 async def session(dsn: str, **settings: Any) -> AsyncIterator[asyncpg.Connection]:
-    """Yield a connection made within CONNECT_S; `settings` are asyncpg's.
+    """Yield a connection made within CONNECT_S; `settings` are passed to `asyncpg.connect`.
 
     Raises any error in UNAVAILABLE.
     """
@@ -55,7 +55,7 @@ async def session(dsn: str, **settings: Any) -> AsyncIterator[asyncpg.Connection
 
 
 def describe(error: BaseException, dsn: str) -> str:
-    """Describe why the warehouse is unavailable, with the remedy if the operator has one."""
+    """Describe why the warehouse is unavailable, and what the operator can do, if anything."""
     if isinstance(error, OUTDATED):
         return NO_SCHEMA
     why = reason(error, dsn)

@@ -99,7 +99,10 @@ async def fetch_unlimited(
 
 
 async def fetch_converted(connection: asyncpg.Connection, today: date, most: int) -> ConversionDay:
-    """Fetch a day's conversions, and those of up to `most` campaigns, most registrations first."""
+    """Fetch a day's conversions, and those of the campaigns with the most registrations.
+
+    `most`: how many campaigns to fetch.
+    """
     total, *rows = await connection.fetch(_CONVERTED, today, most + 1)
     return ConversionDay(Conversions(*total[:-1]), [CampaignConversions(*row) for row in rows])
 

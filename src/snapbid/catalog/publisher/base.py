@@ -45,7 +45,7 @@ logger = logging.getLogger(MODULE)  # not __main__
 class Order(msgspec.Struct, frozen=True):
     """A request for a base in `folder` that is newer than the revision `after`.
 
-    `dsn`: the warehouse; `urgent`: bids are waiting for the base.
+    `dsn`: the warehouse; `urgent`: without the base, no campaign can bid.
     """
 
     dsn: str

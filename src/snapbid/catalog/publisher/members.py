@@ -50,7 +50,7 @@ order by member, audience offset {PAGE - 1} limit 1
 
 
 class MemberPublisher:
-    """A publisher of the members to `path`, for use on one event loop."""
+    """Publishes the members of audiences to the file `path`; for use on one event loop."""
 
     def __init__(self, dsn: str, path: Path) -> None:
         self._dsn = dsn

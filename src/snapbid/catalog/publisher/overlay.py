@@ -59,7 +59,7 @@ class Overlay:
         self.revision = revision
 
     def rebase(self, revision: int) -> None:
-        """Go back to `revision` at most, after the warehouse's campaigns were restored.
+        """Lower the overlay's revision to `revision` after the warehouse's campaigns were restored.
 
         `complete` is reset, since earlier changes may have been undone.
         """

@@ -145,7 +145,7 @@ class CatalogPublisher:
                 return
 
     def _is_intact(self) -> bool:
-        """Return whether the files are the published ones."""
+        """Return whether the published catalog is unchanged and its base still there."""
         base = self._overlay.base if self._overlay else None
         return self._written == stamp_of(self._path) and (base is None or self._has_file(base))
 
@@ -219,7 +219,7 @@ class CatalogPublisher:
             self._make_base()
 
     async def _is_behind(self, connection: asyncpg.Connection, overlay: Overlay) -> bool:
-        """Return whether more campaigns have changed than are applied at once."""
+        """Return whether more than MOST campaigns have changed, too many for the overlay."""
         return await campaigns.count_since(connection, overlay.revision, MOST + 1) > MOST
 
     def _log(self, overlay: Overlay, ssps: int, seconds: float) -> None:

@@ -64,7 +64,8 @@ async def obtain(
 ) -> ObtainedBase:
     """Fetch a base newer than the revision `after`, or build one.
 
-    A base built under the lock of `bases.lock` is stored for other machines, if there are any.
+    A base built while this machine holds the lock (`bases.lock`) is stored for other machines, if
+    there are any.
     """
     if await campaigns.count_all(connection) < FEWEST:
         return ObtainedBase(await build(), is_fetched=False)

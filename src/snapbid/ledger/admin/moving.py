@@ -99,7 +99,7 @@ class LedgerSide:
     async def begin(self, keys: ShardKeys, warehouse: str) -> ShardState:
         """Begin a run of Redis in a shard that is being filled; return the shard's state.
 
-        `warehouse`: the id of the warehouse that numbers the ledger's SSPs and campaigns.
+        `warehouse`: the id of the warehouse that gives the ledger's SSPs and campaigns numbers.
         """
         answer = await self._begin(keys=keys.script_keys, args=[warehouse, self.shards, "fills"])
         return ShardState.parse(answer)
@@ -314,7 +314,7 @@ async def _origin(ledger: LedgerSide) -> str:
 
 
 async def _is_filled_from(ledger: LedgerSide, epoch: str) -> bool:
-    """Whether a move into `ledger` from the one with this epoch is unfinished or was undone."""
+    """Whether a move from the ledger `epoch` into `ledger` is unfinished or was undone."""
     return await ledger.closed() == f"{closing.FILLING}from {epoch}"
 
 
@@ -331,9 +331,9 @@ async def _is_in_use(ledger: LedgerSide) -> bool:
 
 
 async def _began(source: LedgerSide) -> str:
-    """Fetch when a run of Redis last began or another warehouse took the ledger over (epoch s).
+    """Return when a run of Redis last began, or the ledger was last adopted (epoch s).
 
-    In the new ledger, a notice from before this time never counts for a bid made after it.
+    In the new ledger, notices from before this time never count for bids made after it.
     """
     times = list[Any]()
     for keys in source.keys:
@@ -427,7 +427,8 @@ async def _await_rounds(source: LedgerSide) -> None:
 async def _changed(redis: Redis, keys: ShardKeys) -> int:
     """Count the counters that wait for the drain.
 
-    A script reads both keys in one step, since the drain moves counters from one to the other.
+    The drain moves the names of counters from one key to another, so a script reads both keys in
+    one step.
     """
     count: Any = await redis.eval(script("changed"), 2, keys.changed, keys.taken)
     return int(count)
@@ -440,7 +441,7 @@ async def _sum(ledger: LedgerSide, count: Callable[[ShardKeys], Awaitable[int]])
 async def _until_none(left: Callable[[], Awaitable[int]], what: str) -> None:
     """Wait until `left` returns 0. Raises MoveError after CARRIED_S without progress.
 
-    `what`: the text of the error after the number left.
+    `what`: the error's text, which follows the number left.
     """
     loop = asyncio.get_running_loop()
     least, since = await left(), loop.time()

@@ -63,7 +63,7 @@ class AnswerBids:
 
     @property
     def is_counted(self) -> bool:
-        """Whether this batch counts the answer; False if an earlier one did."""
+        """Whether this batch counts the answer; False if an earlier batch did."""
 
     @property
     def is_limited(self) -> bool: ...

@@ -18,7 +18,10 @@ class OwnClock(NamedTuple):
 
     @classmethod
     def compared(cls, asked: float, other: float, answered: float) -> "OwnClock":
-        """Compare the clocks: `other` was read between `asked` and `answered` (epoch s)."""
+        """Compare this machine's clock with another.
+
+        The other clock read `other` at a time between `asked` and `answered` (epoch s).
+        """
         return cls((asked + answered) / 2 - other, abs(answered - asked) / 2)
 
 

@@ -182,7 +182,7 @@ class Ledger:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this is not the warehouse's current ledger, so that it refuses all bids."""
+        """Whether any shard refuses all bids, because the warehouse's ledger is another one."""
         return any(shard.is_foreign for shard in self._shards)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:

@@ -88,12 +88,15 @@ def marked(campaign: int, mark: int) -> int:
 
 
 def identity(marked: int, answer: int) -> int:
-    """Pack a bid's identity: the mark in `marked` above the answer's 24 bits (see records.lua)."""
+    """Pack a bid's identity: the creative's mark (from `marked`), then the answer, in 24 bits.
+
+    See records.lua.
+    """
     return marked >> 32 << 24 | answer
 
 
 def user_shard(digest: bytes, shards: int) -> int:
-    """Return the shard that holds a user's impressions (money.lua)."""
+    """Return the number of the shard that counts a user's impressions for frequency caps."""
     return int.from_bytes(digest[:4], "little") % shards
 
 

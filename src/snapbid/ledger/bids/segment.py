@@ -19,17 +19,17 @@ class FormerLedger(NamedTuple):
 
 
 def parse_former(text: str) -> list[FormerLedger]:
-    """Parse the former ledgers in the field `moved` (`1:1766000000 8:1766003600`), oldest first."""
+    """Parse the field `moved`: former ledgers as `SHARDS:UNTIL`, separated by spaces."""
     return [FormerLedger(*map(int, part.split(":"))) for part in text.split()]
 
 
 class ShardState(NamedTuple):
     """The state of a shard, as returned by begin.lua.
 
-    `warehouse`: the warehouse that numbers the SSPs and campaigns; "" until a drain or worker has
-    set it. `former`: the ledgers that this one was moved from, oldest first; `moved_from`: the
-    epoch of the newest of them. `shards`: the number of shards; 0 until a drain or worker has set
-    it.
+    `warehouse`: the warehouse that gives SSPs and campaigns their numbers; "" until a drain or
+    worker has set it. `former`: the ledgers that this one was moved from, oldest first;
+    `moved_from`: the epoch of the newest of them. `shards`: the number of shards; 0 until a drain
+    or worker has set it.
     """
 
     epoch: str

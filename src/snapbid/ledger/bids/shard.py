@@ -199,7 +199,7 @@ class GroupCommit:
         return all(doubtful.number > batch for doubtful in self.unconfirmed)
 
     def remember(self, answer: AnswerBids) -> int:
-        """Queue an answer's bids; return how many answers are queued, 0 if this one is refused."""
+        """Queue an answer's bids or refuse them; return how many answers wait, 0 if refused."""
         waiting = self._answers.waiting
         if self.is_nearly_full or len(waiting) >= MAX_WAITING:
             return 0
@@ -207,7 +207,7 @@ class GroupCommit:
         return len(waiting)
 
     def settle(self, notice: PendingNotice) -> int:
-        """Queue a notice; return how many notices are queued, 0 if this one is refused."""
+        """Queue a notice; return how many notices are queued, or 0 if the notice is refused."""
         waiting = self._notices.waiting
         if self._is_slow or len(waiting) >= MAX_WAITING:
             return 0
@@ -215,7 +215,7 @@ class GroupCommit:
         return len(waiting)
 
     def hold(self, hold: PendingHold) -> int:
-        """Queue a hold, or the end of one; return how many are queued, 0 if this one is refused."""
+        """Queue a hold, or the end of one, or refuse it; return how many wait, 0 if refused."""
         waiting = self._holds.waiting
         if len(waiting) >= MAX_WAITING:
             return 0
@@ -528,8 +528,8 @@ class LedgerShard:
     def hold(self, packed: bytes, within_s: float, *, ends: bool = False) -> "Reply[str] | None":
         """Hold a capped user's impression, or end a hold (PendingHold).
 
-        Returns None if too many requests are waiting, or if the shard is unavailable for a new
-        hold.
+        Returns None if too many requests are waiting, or if the shard is unavailable and the hold
+        is new.
         """
         if not (self.connected or ends):
             return None

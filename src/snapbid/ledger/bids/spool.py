@@ -61,7 +61,7 @@ class Spool:
 
     @property
     def holds_own(self) -> bool:
-        """Whether this worker has notices in a file that it has not yet set aside."""
+        """Whether this worker has notices in an open file, which `set_aside` closes."""
         return self._file is not None
 
     @property
@@ -208,7 +208,7 @@ class Spool:
             self._process = None
 
     def gone(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over the files that marked ended processes as alive, one by one."""
+        """Take over, one by one, the files that `join` created for processes that have ended."""
         return self._take_over(names, _PROCESS)
 
     def has_notices_of(self, token: str) -> bool:
@@ -248,7 +248,10 @@ class SpoolFile:
 
     @property
     def token(self) -> str:
-        """The token of the ended process; only for a file from `Spool.gone`."""
+        """The token of the process that kept this file until it ended.
+
+        Only for a file from `Spool.gone`.
+        """
         return self._path.stem
 
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
@@ -278,7 +281,7 @@ class SpoolFile:
         os.close(self._file)
 
     def keep(self) -> None:
-        """Unlock the file, and leave it for the next attempt."""
+        """Unlock the file without removing it, for a later attempt."""
         os.close(self._file)
 
 

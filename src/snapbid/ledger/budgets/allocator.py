@@ -125,7 +125,7 @@ class Allocator:
         await self._redis.aclose()
 
     async def balance(self, budgets: Sequence[EscrowedBudget]) -> set[int]:
-        """Run one round for campaigns; return the campaigns for which it is complete.
+        """Balance budgets in one round; return the campaigns for which the round is complete.
 
         A round is incomplete if another allocator interfered or an allowance is unknown. Each shard
         is queried for all campaigns at once. Allowances repeat their refill requests, so the next
@@ -208,7 +208,7 @@ class Allocator:
         return _Move(after, messages, (allowed, granted))
 
     def _patience_ms(self, budget: EscrowedBudget) -> int:
-        """Return the delay (ms) of the next refill request while no money is left for a bid."""
+        """Return the pause (ms) between refill requests while no money is left for a bid."""
         midnight_ms = DAY_MS - int(self._clock() * 1000) % DAY_MS
         return min(GROWING_MS if budget.grows else SPENT_MS, midnight_ms)
 
@@ -239,7 +239,7 @@ class Allocator:
     async def _exchange(self, shard: int, messages: Sequence[_Message]) -> list[AllowanceReport]:
         """Update a shard's allowances and wait for its replicas; return the reports.
 
-        Raises RedisError or OSError; UnconfirmedError if its budgets are not restored.
+        Raises RedisError or OSError; UnconfirmedError if the shard's budgets are not restored.
         """
         arguments: list[Any] = [int(self._clock() * 1000)]
         for budget, accounts, lease_ms, returns, least in messages:
@@ -295,7 +295,7 @@ class Allocator:
         return _Stored(state, segment, accounts)
 
     async def _write(self, stored: Mapping[int, _Stored], moves: Mapping[int, "_Move"]) -> set[int]:
-        """Write changed accounts by compare-and-set; return the campaigns now up to date."""
+        """Write changed accounts by compare-and-set; return campaigns with current accounts."""
         changed = {
             number: move
             for number, move in moves.items()

@@ -107,7 +107,7 @@ class Budgets:
     async def grants(
         self, shard: int, campaigns: Iterable[int], day: int
     ) -> dict[int, tuple[int, int]]:
-        """Map campaigns to their grants in a shard, in nano-USD: (in total, for `day`), 0 if none.
+        """Map campaigns to the amounts granted to a shard, in nano-USD, as (total, on `day`).
 
         `day` counts from 1970-01-01. Raises RedisError or OSError.
         """

@@ -189,7 +189,8 @@ def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: 
             free: int) -> None:  # fmt: skip
     """Cut `grants` to the free money, in place, serving the lowest allowances first.
 
-    A grant then covers the refused bid, or only a deficit if none was refused or money is short.
+    A grant raises the allowance to the cost of the refused bid. If no bid was refused, or too
+    little money is free, the grant covers only the allowance's deficit, as far as possible.
     """
     known = (
         (allowance.spare, shard)
@@ -213,7 +214,7 @@ def _is_short(grant: int, allowance: Allowance | None, demand: Demand) -> bool:
 
 def _collect(grants: list[int], returns: list[int], allowances: Sequence[Allowance | None],
              demands: Sequence[Demand], price: int) -> None:  # fmt: skip
-    """Plan, in `returns`, to take back idle allowances, and amounts too small for a bid."""
+    """Set `returns` to take back allowances that are idle, or too small for a bid."""
     for shard, allowance in enumerate(allowances):
         if allowance is not None and not grants[shard]:
             demand = demands[shard]

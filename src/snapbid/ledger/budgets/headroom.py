@@ -14,8 +14,8 @@ KEPT: Final = 100_000  # releases that a shard keeps (headroom.lua)
 class Headroom(NamedTuple):
     """A shard's campaigns that request a refill (`refills`), or have headroom again (`released`).
 
-    `is_behind`: any campaign may have headroom, because releases were missed, the shard lost its
-    data, or budgets were restored. `at`: the shard's time (epoch s).
+    `is_behind`: whether any campaign at all may have headroom again, because releases were missed,
+    the shard lost its data, or budgets were restored. `at`: the shard's time (epoch s).
     """
 
     refills: list[int]

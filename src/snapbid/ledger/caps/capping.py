@@ -32,7 +32,7 @@ _STANDING: Final = (KEPT, BidVerdict.OVER_CAP)  # verdicts that leave no hold to
 
 
 class Capping:
-    """Remembering answers with capped bids in two steps: first the holds, then the bids."""
+    """Remembers answers with capped bids in two steps: first the holds, then the bids."""
 
     def __init__(self, shards: Sequence[LedgerShard]) -> None:
         self._shards = shards
@@ -116,7 +116,7 @@ class _Holds:
         return refused
 
     def end(self, verdicts: Verdicts) -> None:
-        """End the holds of bids that were not kept."""
+        """End the holds of bids that the auction's shard did not remember."""
         for index, hold, _ in self._holds:
             if not verdicts or verdicts[index] not in _STANDING:
                 self._shard.hold(hold + _SIZE.pack(0), END_S, ends=True)

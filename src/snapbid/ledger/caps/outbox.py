@@ -35,7 +35,7 @@ _USER_AT: Final = 5
 
 
 class _Outbox(NamedTuple):
-    """Entries of a shard's outbox for another shard; `is_whole`: whether these are all of them."""
+    """Entries of a shard's outbox for another shard; `is_whole`: whether the outbox has no more."""
 
     entries: bytes
     is_whole: bool

@@ -60,7 +60,8 @@ def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
     """Return the clocks that are wrong by at least LIMIT_S.
 
     `own` compares this machine's clock with each other clock. Clocks that agree form a group. The
-    largest group is taken to be right; if several are equally large, the one that has Redis.
+    largest group is taken to be right; of several that are equally large, the one with the clock of
+    Redis.
     """
     shown = {OWN: 0.0} | {
         name: -clock.ahead_s if abs(clock.ahead_s) - clock.doubt_s >= LIMIT_S else 0.0

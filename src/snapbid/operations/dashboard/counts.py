@@ -74,7 +74,7 @@ class CountWindow:
 def quantile(buckets: Sequence[tuple[float, int]], fraction: float) -> float | None:
     """Return a quantile of ascending (upper bound, count) buckets, interpolated within a bucket.
 
-    Returns None if it is beyond the last finite bound.
+    Returns None if the quantile is beyond the last finite bound.
     """
     rank = fraction * sum(count for _, count in buckets)
     passed, low = 0, 0.0
@@ -88,7 +88,7 @@ def quantile(buckets: Sequence[tuple[float, int]], fraction: float) -> float | N
 
 
 class CountHistory:
-    """The samples of the last minute. Written by one thread, read by others."""
+    """Samples of all counters from the last minute. Written by one thread, read by others."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[float, Counts]] = deque(maxlen=int(WINDOW_S / KEEP_EVERY_S) + 1)
@@ -103,7 +103,7 @@ class CountHistory:
         self._last = (at, counts)
 
     def window(self) -> CountWindow | None:
-        """Return the growth over about the last minute; None before the second sample."""
+        """Return how all counters grew in about the last minute; None before the second sample."""
         last, kept = self._last, list(self._kept)
         if last is None or not kept or last[0] <= kept[0][0]:
             return None

@@ -50,7 +50,10 @@ class SspStanding(NamedTuple):
 
     @property
     def level(self) -> int:
-        """The warning level: 1 if any share reaches WARNING, 2 if any reaches ALARM, else 0."""
+        """The warning level, from the highest share of late or failed answers in any window.
+
+        0 below WARNING, 1 below ALARM, otherwise 2.
+        """
         worst = max(answers.share for answers in self.answers.values())
         return (worst >= WARNING) + (worst >= ALARM)
 

@@ -94,7 +94,7 @@ class _ShardBacklog(NamedTuple):
 
 
 async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
-    """Read the backlog at `now` (epoch s by the clock of Redis).
+    """Read what waits for the drain, and the shards' states, at `now` (epoch s by Redis' clock).
 
     Raises RedisError or OSError if no shard answers.
     """

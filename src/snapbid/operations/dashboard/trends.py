@@ -60,9 +60,10 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class Trends:
-    """The marks of the last five minutes, hour and day. Written by one thread, read by others.
+    """The marks (see `Mark`) of the last five minutes, hour and day.
 
-    The marks of the hour and the day are saved in `folder`, beside the counters.
+    Written by one thread, read by others. The marks of the hour and the day are saved in `folder`,
+    beside the counters.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -158,7 +159,7 @@ def _point(now: float, before: Mark, mark: Mark) -> TrendPoint:
 
 
 def _growth(before: Mapping[str, int], after: Mapping[str, int]) -> list[tuple[float, int]]:
-    """Return the growth of each bucket in ascending order; empty if nothing was counted."""
+    """Return (upper bound, growth) of each bucket, ascending; empty if nothing was counted."""
     grown = sorted(
         (float(bound), max(value - before.get(bound, 0), 0)) for bound, value in after.items()
     )

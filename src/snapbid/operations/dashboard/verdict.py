@@ -59,9 +59,10 @@ class Cause(Struct, frozen=True):
 
 
 class ServingVerdict(Struct, frozen=True):
-    """The state, when it began (epoch s), and its causes: the most severe first, then the oldest.
+    """Whether the service bids, since when (epoch s), and the causes of any trouble.
 
-    Causes reported by drains come last, since one of the others usually explains them.
+    Causes that stop bids come first, then the others. In both groups, older causes come first, but
+    those reported by drains come last, since another cause usually explains them.
     """
 
     state: State
@@ -71,7 +72,7 @@ class ServingVerdict(Struct, frozen=True):
 
 
 class Judge:
-    """Judges repeatedly, remembering when each cause was first seen."""
+    """Judges whether the service bids; between calls, remembers when each cause was first seen."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}

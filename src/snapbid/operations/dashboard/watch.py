@@ -346,7 +346,8 @@ async def fetch_missing(host: str, port: int) -> list[str] | None:
 async def repeat(read: Callable[[], Awaitable[bool]], every_s: float) -> None:
     """Call `read` forever, waiting `every_s` after each call.
 
-    The wait is at most RETRY_S after a failure, and longer after a slow read.
+    The wait is at most RETRY_S after a failure, and at least SHARE times as long as a successful
+    read took.
     """
     while True:
         started = monotonic()

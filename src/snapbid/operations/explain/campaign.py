@@ -130,7 +130,7 @@ _RULES: Final = {
 def _without(
     refusal: Refusal, campaign: Campaign, request: BidRequest, imp: Imp
 ) -> tuple[Campaign, BidRequest, Imp]:
-    """Return the campaign, request and impression, changed so that this rule no longer refuses."""
+    """Return the campaign, request and impression, changed so that `refusal` no longer applies."""
     match refusal:
         case Refusal.REFUSED_INACTIVE:
             campaign = _replace(campaign, status="active")

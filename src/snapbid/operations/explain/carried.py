@@ -54,7 +54,10 @@ def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
-    """Explain why the request's user is not recognised; call this only if that is the case."""
+    """Explain why a request's user is not recognised.
+
+    The caller must know that the user is not recognised.
+    """
     device = request.device or Device()
     if why_withheld:
         return "user data is withheld"

@@ -1,7 +1,6 @@
 """Finds which creatives of a campaign fit an impression, and why the others do not.
 
-As in `campaign.py`, every verdict is the matcher's: it is given one creative and one kind of limit
-at a time.
+Every verdict comes from the matcher, which is given one creative and one kind of limit at a time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -78,7 +77,7 @@ def creative_rows(
     imp: Imp,
     suspensions: Mapping[str, CreativeSuspension],
 ) -> Iterator[RuleCheck]:
-    """Yield a single row if any creative fits, otherwise a row for each reason.
+    """Yield a single passed check if any creative fits, otherwise a failed one for each reason.
 
     `suspensions`: creatives suspended at the SSP, by id.
     """

@@ -1,4 +1,4 @@
-"""Groups refused campaigns by the rule that refused them, and describes both sides of the rule."""
+"""Groups campaigns by the rule that refused them, and says how request and campaigns conflict."""
 
 from collections.abc import Mapping, Sequence
 
@@ -50,8 +50,8 @@ class _GroupTally(msgspec.Struct):
 class Groups:
     """Collects the campaigns that may not bid on an impression, grouped by rule.
 
-    Add those with the highest prices first, since each group keeps its first few as samples. Floors
-    are in micro-USD. `opened` searches the same impression as if its deals were open to every seat
+    Add campaigns by falling price, since each group keeps its first few as samples. Floors are in
+    micro-USD. `opened` searches the same impression as if its deals were open to every seat
     and advertiser; `rivals` are the advertisers of the other impressions in its pod.
     """
 

@@ -58,7 +58,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Impression(msgspec.Struct, frozen=True):
-    """An impression, its winner, and the refused campaigns by rule."""
+    """An impression, its winner, and groups of campaigns refused by the same rule."""
 
     id: str
     asks: str

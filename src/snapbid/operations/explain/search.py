@@ -1,4 +1,4 @@
-"""Runs the live search; explanations use it only through this module."""
+"""Runs the search that live bids use; explanations use it only through this module."""
 
 from collections.abc import Mapping
 from math import inf

@@ -204,7 +204,7 @@ class Stores:
         }
 
     def _quantity(self, campaign: Campaign, request: BidRequest, imp: Imp) -> list[RuleCheck]:
-        """Check an impression's `qty.multiplier` against the limit; no row if it is 1."""
+        """Check an impression's quantity against its limits; return no row for a quantity of 1."""
         quantity, most = quantity_of(request, imp), self._settings.max_quantity
         if quantity == 1:
             return []
@@ -220,7 +220,7 @@ class Stores:
         request: BidRequest,
         of: Situation,
     ) -> list[RuleCheck]:
-        """Check whether the budget, and separately the frequency caps, allow a bid of this cost."""
+        """Check the budget, for a bid of this cost, and the frequency caps."""
         described = build_payload(campaign, stored.number, stored.created_at_ms)
         limits = limits_of(described, self._settings.shards)
         if limits is None:

@@ -113,7 +113,7 @@ def declared(own: Declaration | None) -> str:
 
 
 def declaring(asks: Dsa) -> str:
-    """Describe the declaration that a request requires."""
+    """Describe the DSA declaration that a request requires."""
     required = f"dsarequired {asks.dsarequired}"
     return required if asks.pubrender is None else f"{required}, pubrender {asks.pubrender}"
 
@@ -258,5 +258,5 @@ def _wanted(of: Creative, request: BidRequest, imp: Imp, cause: str) -> str:
 
 
 def _asks(stream: Any, *names: str) -> list[str]:
-    """List those of the named fields that a video, audio or banner object sets, with values."""
+    """List the fields in `names` that a video, audio or banner object sets, with their values."""
     return [f"{name} {value}" for name in names if (value := getattr(stream, name)) is not None]

@@ -114,7 +114,10 @@ def check_program(program: Path) -> None:
 
 
 def _needed(program: Path) -> Iterator[Path]:
-    """Yield a program's path and, for a script, its interpreter's, both as given and resolved."""
+    """Yield a program's path and, for a script, its interpreter's path.
+
+    Each path is yielded twice: as given, and with its symlinks resolved.
+    """
     yield program
     yield program.resolve()
     try:

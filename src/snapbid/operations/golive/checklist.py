@@ -31,7 +31,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 def judge(seen: SspRequestStats, ssp: str, base_url: str) -> list[Item]:
-    """Judge the six items, in the order of document 2."""
+    """Judge the six items of document 2's go-live checklist, in order."""
     url = f"{base_url}/api/v1/openrtb2/{ssp}/bid"
     return [
         _path(seen, url),

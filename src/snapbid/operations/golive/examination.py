@@ -42,7 +42,7 @@ def examine(sample: Sample) -> Iterator[str]:
 
 
 def _faults(sample: Sample) -> Iterator[str]:
-    """Yield `path: rule` for unusable values, as in a refusal's detail but without indices."""
+    """Yield `path: rule` for each unusable value; paths have no indices, as in `imp[].banner`."""
     for imp in sample.request.imp or ():
         if imp.banner is not None and not sizes_of(imp):
             yield "imp[].banner: states no size, neither w and h nor format"

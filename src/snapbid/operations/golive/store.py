@@ -144,7 +144,10 @@ class RequestStatsStore:
             await pipe.execute()
 
     async def testers(self, digests: Sequence[bytes]) -> list[int | None]:
-        """Return the number of the SSP that sent each test request; None for other digests."""
+        """Look up which SSP sent the test request that led to each bid digest.
+
+        Return the SSPs' numbers, in order; None for a bid that did not come from a test.
+        """
         numbers: Any = await self._redis.mget([_test(digest) for digest in digests])
         return [None if number is None else int(number) for number in numbers]
 
@@ -175,14 +178,14 @@ class RequestStatsStore:
     ) -> dict[int, RecentRequestStats]:
         """Read SSPs' statistics for at least the last `minutes`, beginning with a whole minute.
 
-        They exclude the ledger's counts of notices. If `minutes` is 0, `counts` is empty.
+        Does not read the ledger's counts of notices. If `minutes` is 0, reads no counts at all.
         """
         last = now // MINUTE_S
         times = [f"m:{minute}" for minute in range(last - minutes, last + 1) if minutes]
         return dict(zip(numbers, await self._read(numbers, times), strict=True))
 
     async def _read(self, numbers: Sequence[int], times: Sequence[str]) -> list[RecentRequestStats]:
-        """Read SSPs' statistics of these minutes, hours or days."""
+        """Read SSPs' statistics, with counts summed over `times` (minutes, hours or days)."""
         async with self._redis.pipeline(transaction=False) as pipe:
             for number in numbers:
                 own = f"{GOLIVE}{number}:"
@@ -240,7 +243,7 @@ class RequestStatsStore:
         return (source or b"").decode(), found
 
     async def release_days(self) -> None:
-        """Release the taken days once the warehouse has them."""
+        """Forget the days that `take_days` returned; call this once the warehouse has them."""
         await self._redis.delete(f"{GOLIVE}taken")
 
     async def _notices(

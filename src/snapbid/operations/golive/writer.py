@@ -53,7 +53,7 @@ class Outcomes:
         self._seen = metrics.values(METRIC)  # counted by earlier processes
 
     def __call__(self) -> Growth:
-        """Yield the SSP, outcome and growth of each series that grew."""
+        """Yield (SSP, outcome, growth) for each series that has grown since the previous call."""
         before, self._seen = self._seen, self._metrics.values(METRIC)
         for key, value in self._seen.items():
             more = value - before.get(key, 0)
@@ -125,7 +125,10 @@ class RequestStatsWriter:
             await self.write()
 
     async def write(self) -> None:
-        """Write once, keeping counts that Redis does not accept. Raises RedisError or OSError."""
+        """Write the counts now, keeping any that Redis does not accept.
+
+        Raises RedisError or OSError.
+        """
         now = int(self._clock())
         await self._examine()
         for number, request_stats in self._ssps.items():

@@ -3,9 +3,9 @@
 A claim agrees if the auction log has the bid and a counted notice of its kind, on the same UTC day
 and at the same price: a CPM is compared with our CPM, and a price per impression with our cost of
 the impression, which includes `qty.multiplier` (contract 3). Everything else is a dispute, with one
-of the causes below; a claim may be disputed for two causes. Contract 5 decides what counts: a
-notice belongs to the day of its bid or, if that day was closed (the log's verdict is then `late`),
-to the day of its row in the log.
+of `CAUSES`; a claim may be disputed for two causes. Contract 5 decides what counts: a notice
+belongs to the day of its bid or, if that day was closed (the log's verdict is then `late`), to the
+day of its row in the log.
 
 If only a range of days is compared, lines of the adjacent days are also read, since they may claim
 what our log counts within the range. A line without an impression claims any counted impression
@@ -164,8 +164,8 @@ class DayTotals(Struct):
 class Comparison:
     """The result of a comparison, complete once `disputes` is exhausted.
 
-    `totals`: by kind and day, with None as the day for lines without a time. `reported`: the
-    report's figures; None if no days are compared, or without `fetch_report`.
+    `totals`: by kind and day; the day is None for lines without a time. `reported`: the report's
+    figures; None unless days are compared and `fetch_report` is given.
     """
 
     def __init__(self, terms: Terms, fetch_report: FetchReport | None = None) -> None:

@@ -100,7 +100,7 @@ class _Bounded(io.RawIOBase):
 def opened(path: Path, is_heading: Callable[[list[str]], bool]) -> Iterator[Export]:
     """Open a log. Raises LogError or OSError, either here or while its lines are read.
 
-    `is_heading` tells whether values may be the column names, which may follow a title.
+    `is_heading` recognises a CSV's column names; lines before them, such as a title, are skipped.
     """
     with ExitStack() as stack:
         stream: Any = stack.enter_context(path.open("rb", buffering=0))
@@ -165,7 +165,7 @@ def _heading(lines: list[str], at: int) -> _Heading:
 
 
 def _lines_of(text: io.TextIOWrapper, odd: Counter[str]) -> Iterator[str]:
-    """Yield the lines of `text` without byte order marks. Raises LogError if one is too long."""
+    """Yield the lines of `text` without byte order marks. Raises LogError if a line is too long."""
     while line := text.readline(MOST_OF_LINE + 1):
         if len(line) > MOST_OF_LINE:
             raise LogError(f"a line is over {MOST_OF_LINE >> 20} MiB: write one record per line")

@@ -86,7 +86,7 @@ def totals(comparison: Comparison) -> list[TotalsRow]:
 
 
 def differences(rows: Iterable[TotalsRow]) -> list[str]:
-    """Name each day and kind for which the auction log and the report differ."""
+    """Describe each difference between our log and the report, by day and kind of notice."""
     return [
         f"the report differs: {row.kind} on {row.day}: our log "
         f"{_figures(row.logged, None if row.reported_usd is None else row.logged_usd)}, report "
@@ -173,7 +173,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(comparison: Comparison, *, prices: bool, times: bool) -> Coverage:
-    """Describe the scope of a comparison; `prices` and `times`: whether to compare these."""
+    """Describe the scope of a comparison; `prices`, `times`: whether it includes them."""
     missing, seen = [], comparison.seen
     for is_wanted, what, lacking in (
         (prices, "price", comparison.without_price),
@@ -208,7 +208,7 @@ def _without_rate(lines: Counter[str]) -> str:
 
 
 def is_complete(comparison: Comparison, *, prices: bool, times: bool) -> bool:
-    """Return whether everything requested was compared, and the log has no oddities."""
+    """Return whether all that was requested was compared, and the SSP's log has nothing odd."""
     lacking = (prices and comparison.without_price) or (times and comparison.without_time)
     return not (lacking or comparison.seen.notes)
 

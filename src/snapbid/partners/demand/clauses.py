@@ -100,10 +100,10 @@ def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
 
 
 def _merged(clauses: Clauses, field: str) -> Clauses:
-    """Merge clauses that differ in one field only; the merged clause admits any value of it.
+    """Merge clauses that differ only in `field`; a merged clause admits any value of that field.
 
-    Deals are united instead: a clause without deals would compare prices with the floors of
-    impressions, not with those of deals.
+    Deals are united instead, since a clause that admits any deal would compare prices with the
+    floors of impressions, not with those of deals.
     """
     any_value: dict[str, Any] = {field: None}
     highest: Clauses = {}
@@ -170,7 +170,7 @@ def _included(targeting: Mapping[str, Values], dimension: str) -> Entries | None
 
 
 def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
-    """Return inventories of which a request must have one for a campaign to bid; None for any.
+    """Return inventories, one of which a request needs for a campaign to bid; None if any will do.
 
     Only one dimension is used: the sets of several may not be intersected, since a request may have
     several inventories.
@@ -186,7 +186,7 @@ def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
 
 
 def _countries(targeting: Mapping[str, Values]) -> Entries | None:
-    """Return the countries that a campaign's country and region targeting admits; None for any."""
+    """Return the countries that targeting by country and region admits; None if it admits all."""
     countries, regions = _included(targeting, "country"), _included(targeting, "region")
     if regions is None:
         return countries

@@ -40,8 +40,8 @@ class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
     """The part of an SSP's traffic that could be bid on, valid for `valid_for_s` after it is read.
 
-    `currencies`: USD per unit of each currency. A request whose `cur` names none of them may also
-    be dropped.
+    `currencies`: USD per unit of each currency. A request with a `cur` that names none of these
+    could not be bid on, whatever `accept` says.
     """
 
     ssp: str

@@ -112,7 +112,7 @@ class OutcomeShare(Struct, frozen=True):
 
 
 class RuleShare(Struct, frozen=True):
-    """A rule, and the number of requests for which it refused the last campaigns left.
+    """A rule, and the number of requests on which it refused the campaign closest to bidding.
 
     `requests` is extrapolated from `sampled`, the number of such requests in a sample.
     """

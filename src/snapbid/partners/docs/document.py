@@ -45,7 +45,7 @@ _HEADER_NAMES: Final = {  # headers not spelled in title case
 
 
 def document(settings: Settings) -> dict[str, Any]:
-    """Return the document for a server with these settings."""
+    """Return the OpenAPI document for a server with these settings."""
     known = limits(settings)
     api = filled(tomllib.loads(AUTHORED.read_text(encoding="utf-8")), known)
     writer = OperationWriter(api, problems(settings))

@@ -17,7 +17,7 @@ _ID: Final[Schema] = {"type": ["string", "integer"], "minLength": 1}
 
 
 def struct_schemas(notes: Mapping[str, Mapping[str, str]]) -> dict[str, Schema]:
-    """Return the schemas by name; `notes` has the descriptions of their fields."""
+    """Return the structs' JSON schemas, by name; `notes` has the descriptions of their fields."""
     made = _requests() | _components(Diagnosis) | _components(DemandRules) | _findings()
     for name, fields in notes.items():
         for field, note in fields.items():
