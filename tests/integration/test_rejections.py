@@ -13,7 +13,7 @@ from snapbid.campaigns.suspensions import marks_of
 from snapbid.drain.suspensions import SuspensionRounds
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN, marked
-from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse import campaigns, registry, suspensions
 from snapbid.warehouse.suspensions import SuspensionRule
 
 BAD, GOOD, NONE = (marked(7, mark) for mark in (168, 12, 0))
@@ -113,6 +113,8 @@ async def test_rolled_back_bids_reject_nothing(ledger: Ledger, traffic: Traffic)
 
 
 KEEPER = SuspensionRounds(SuspensionRule(3, 0.2), 3600)
+CREATIVE = {"id": "bad", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
+SPRING = {"id": "spring", "advertiser": "b.example", "cpm": 2, "creatives": [CREATIVE]}
 
 
 @pytest.mark.parametrize(
@@ -125,12 +127,7 @@ async def test_a_share_of_enough_bids_suspends(
 ) -> None:
     async with connected(database) as connection:
         await register(connection)
-        rows = [("acme", "spring", 12, 203, losses, 0), ("acme", "spring", 12, None, 0, bids)]
-        await connection.executemany(
-            "insert into creative_rejection (ssp, campaign, mark, reason, losses, bids)"
-            " values ($1, $2, $3, $4, $5, $6)",
-            [(ssp, campaign, mark_of("bad"), *rest) for ssp, campaign, _, *rest in rows],
-        )
+        await reject(connection, losses, bids)
         assert await KEEPER.round(connection) == suspends
 
 
@@ -151,12 +148,103 @@ async def test_rejections_and_bids_add_up_over_rounds(database: str) -> None:
         assert tuple(row) == (203, 4, 20)
 
 
+@pytest.mark.parametrize(
+    ("changed", "remains"),
+    [
+        ({}, True),
+        ({"cpm": 3, "name": "n", "budget": {"daily": 5}, "status": "paused", "seat": "s"}, True),
+        ({"creatives": [{**CREATIVE, "id": "new"}, CREATIVE]}, True),
+        ({"creatives": [{**CREATIVE, "adm": "<b></b>"}]}, False),
+        ({"creatives": [{**CREATIVE, "attributes": [6]}]}, False),
+        ({"creatives": [{**CREATIVE, "id": "new"}]}, False),
+        ({"creatives": None}, False),
+        ({"advertiser": "c.example"}, False),
+        ({"categories": ["IAB1"]}, False),
+    ],
+)
+async def test_a_suspension_is_of_the_creative_that_was_rejected(
+    database: str, changed: dict[str, Any], remains: bool
+) -> None:
+    """A change of the creative, or of what its bids say about it, ends the suspension."""
+    async with connected(database) as connection:
+        await register(connection)
+        await suspend(connection)
+        document = json.dumps({**SPRING, **changed})
+        await campaigns.replace_many(connection, [("spring", document)])
+        listed = await suspensions.fetch_suspended(connection)
+        assert [each.creative for each in listed] == ["bad"] * remains
+        trail = await connection.fetch("select action from audit where kind = 'creative'")
+        assert len(trail) == 1 + (not remains), "it is recorded"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update campaign set document = jsonb_set(document, '{creatives,0,id}', '\"new\"')",
+        "update campaign set id = 'x', document = document || '{\"id\": \"x\"}'",
+        "delete from campaign",
+        "truncate campaign",
+    ],
+)
+async def test_no_creative_is_suspended_that_does_not_exist(database: str, statement: str) -> None:
+    async with connected(database) as connection:
+        await register(connection)
+        await suspend(connection)
+        await connection.execute(statement)
+        assert not await connection.fetch("select * from creative_suspension")
+
+
+async def test_losses_of_the_former_creative_do_not_count_for_the_changed_one(
+    database: str,
+) -> None:
+    """Neither counted ones nor those that are counted in the next minute."""
+    async with connected(database) as connection:
+        await register(connection)
+        await reject(connection, 10, 19)
+        assert await KEEPER.round(connection) == 0
+        await reject(connection, 10, 40)
+        change = json.dumps({**SPRING, "creatives": [{**CREATIVE, "adm": "<b></b>"}]})
+        await campaigns.replace_many(connection, [("spring", change)])
+        for _ in range(2):
+            assert await KEEPER.round(connection) == 0
+            await reject(connection, 10, 40)
+        await connection.execute("update creative_suspension set counts_from = now()")
+        assert await KEEPER.round(connection) == 1
+        row = await connection.fetchrow("select losses, bids from creative_suspension")
+        assert tuple(row) == (10, 40)
+
+
+async def test_rejections_are_counted_after_an_import_not_during_it(database: str) -> None:
+    """They count for the creatives that it leaves, and neither waits for the other's rows."""
+    async with connected(database) as connection, connected(database) as importing:
+        await register(connection)
+        await reject(connection, 10, 60)
+        async with importing.transaction():
+            await importing.execute("delete from campaign")
+            assert await KEEPER.round(connection) == 0
+            assert await connection.fetchval("select count(*) from creative_rejection") == 2
+        assert await KEEPER.round(connection) == 0
+        assert not await suspensions.fetch_suspended(connection)
+        assert await connection.fetchval("select count(*) from creative_rejection") == 0
+
+
+async def reject(connection: asyncpg.Connection, losses: int, bids: int) -> None:
+    await connection.executemany(
+        "insert into creative_rejection (ssp, campaign, mark, reason, losses, bids)"
+        " values ('acme', 'spring', $1, $2, $3, $4)",
+        [(mark_of("bad"), 203, losses, 0), (mark_of("bad"), None, 0, bids)],
+    )
+
+
+async def suspend(connection: asyncpg.Connection) -> None:
+    await reject(connection, 10, 20)
+    assert await KEEPER.round(connection) == 1
+
+
 def mark_of(creative: str) -> int:
     return marks_of([creative])[creative]
 
 
 async def register(connection: asyncpg.Connection) -> None:
     await registry.add(connection, "acme")
-    creative = {"id": "bad", "media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
-    document = {"id": "spring", "advertiser": "b.example", "cpm": 2, "creatives": [creative]}
-    await campaigns.replace_many(connection, [("spring", json.dumps(document))])
+    await campaigns.replace_many(connection, [("spring", json.dumps(SPRING))])

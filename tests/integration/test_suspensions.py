@@ -15,7 +15,7 @@ from support.stack import Stack, draining, execute
 
 AUCTIONS = itertools.count(1)
 MARKUP = {"media": "banner", "w": 300, "h": 250, "adm": "<p></p>"}
-CAMPAIGN = {
+CAMPAIGN: dict[str, Any] = {
     "id": "spring",
     "advertiser": "brand.example",
     "cpm": 2,
@@ -141,6 +141,20 @@ def test_suspensions_expire(stack: Stack, module_database: str) -> None:
     asyncio.run(execute(module_database, soon))
     eventually(lambda: offered(stack, "acme") == {"good", "bad"}, "it is tried again")
     assert suspended(stack) == []
+
+
+def test_a_changed_creative_is_offered_again(stack: Stack, module_database: str) -> None:
+    for creative in ("good", "bad"):
+        suspend(module_database, creative)
+    eventually(lambda: offered(stack, "acme") == {None}, "both are suspended")
+    good, bad = CAMPAIGN["creatives"]
+    changed = {**CAMPAIGN, "cpm": 3, "creatives": [good, {**bad, "adm": "<b></b>"}]}
+    succeed(stack.environ, "campaign", "import", "-", input=json.dumps(changed))
+    assert [each["creative"] for each in suspended(stack)] == ["good"]
+    eventually(lambda: offered(stack, "acme") == {"bad"}, "the workers know")
+    row = succeed(stack.environ, "campaign", "list").splitlines()[1]
+    assert row.endswith("\tgood at acme")
+    succeed(stack.environ, "campaign", "import", "-", input=json.dumps(CAMPAIGN))
 
 
 def test_rejections_count_for_the_creative_that_was_shown(

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from support.stack import connected, lock_is_awaited
+from support.stack import connected, fetch, lock_is_awaited
 
 from snapbid.base.risks import forbids
 from snapbid.base.version import version
@@ -71,6 +71,34 @@ class TestMigrate:
         assert await migrate(database) == list(more)
         breaking = await connection.fetch("select name from schema_migration where breaks")
         assert [row["name"] for row in breaking] == ["9999_breaking"]
+
+    async def test_a_migration_ends_suspensions_without_a_creative(
+        self, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        every = files()
+        earlier = {name: sql for name, sql in every.items() if name < "0004"}
+        async with connected(postgres.dsn) as admin:
+            await admin.execute("create database released")
+            try:
+                dsn = postgres.dsn_of("released")
+                with monkeypatch.context() as patched:
+                    patched.setattr(schema, "files", lambda: earlier)
+                    await migrate(dsn)
+                async with connected(dsn) as connection:
+                    creatives = [{"id": "bad", "adm": "<p></p>"}]
+                    documents = [document("kept", creatives=creatives), document("bare")]
+                    await campaigns.replace_many(connection, documents)
+                    await connection.execute(
+                        "insert into creative_suspension (ssp, campaign, creative, reason, losses)"
+                        " select 'acme', campaign, creative, 202, 2"
+                        " from unnest(array['kept', 'bare', 'gone']) campaign,"
+                        " unnest(array['bad', 'renamed']) creative"
+                    )
+                assert await migrate(dsn) == [name for name in every if name not in earlier]
+                left = "select campaign, creative, losses from creative_suspension"
+                assert await fetch(dsn, left) == [("kept", "bad", 2)]
+            finally:
+                await admin.execute("drop database released with (force)")
 
     @pytest.mark.parametrize("breaks", [False, True])
     async def test_only_a_migration_that_breaks_this_program_is_refused(

@@ -27,10 +27,16 @@ class SuspensionRounds:
         """Do nothing: no state is kept between rounds."""
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Count new rejections; return how many creatives were suspended."""
+        """Count new rejections; return how many creatives were suspended.
+
+        While campaigns are being written, which may take a minute, rejections are left to a later
+        round: they may be of creatives that are about to change.
+        """
         if not await suspensions.is_due(connection, self._suspend_s):
             return 0
         async with connection.transaction():
+            if not await suspensions.lock_campaigns(connection):
+                return 0
             rejections = await suspensions.take_rejections(connection)
             campaigns = {rejection.campaign for rejection in rejections}
             creatives = await suspensions.fetch_creatives(connection, campaigns)

@@ -66,6 +66,11 @@ async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
     )
 
 
+async def lock_campaigns(connection: asyncpg.Connection) -> bool:
+    """Keep campaigns from changing until commit; return False if they are being changed."""
+    return bool(await connection.fetchval("select catalog_try_lock()"))
+
+
 async def take_rejections(connection: asyncpg.Connection) -> list[Rejection]:
     """Remove and return a batch of rejections; call `count` with them in the same transaction."""
     rows = await connection.fetch(
@@ -100,8 +105,8 @@ async def count(
 ) -> int:
     """Count rejections, and suspend creatives by `rule`; return how many were suspended.
 
-    Rejections of suspended creatives are ignored. Ended suspensions are dropped first, as are
-    counts that were last raised over `suspend_s` ago. Requires a transaction.
+    Rejections of suspended and of just changed creatives are ignored. Ended suspensions are dropped
+    first, as are counts that were last raised over `suspend_s` ago. Requires a transaction.
     """
     await connection.execute(f"delete from creative_suspension where {_OVER}", suspend_s)
     await connection.executemany(
@@ -110,7 +115,7 @@ async def count(
         " on conflict (ssp, campaign, creative) do update set"
         " reason = coalesce($4, r.reason), losses = greatest(r.losses + $5, 0),"
         " bids = greatest(r.bids + $6, 0), counted_at = now()"
-        " where r.until is null",
+        " where r.until is null and r.counts_from <= now()",
         rejected,
     )
     begun = await connection.fetch(
