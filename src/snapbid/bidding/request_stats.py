@@ -94,7 +94,7 @@ class RequestStats:
         self._untyped += 1
 
     def refused(self, problem: Problem) -> None:
-        """Count an error answer."""
+        """Count a request that was answered with an error."""
         self.counts.answered(problem.status)
         detail = problem.detail[:MAX_DETAIL]
         self._problems.append(f"{problem.status} {detail}")

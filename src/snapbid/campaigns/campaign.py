@@ -154,7 +154,7 @@ class CampaignMistake(msgspec.Struct, frozen=True):
 
 
 class CampaignError(ValueError):
-    """An error that refuses a document or file because of mistakes in its campaigns.
+    """A document or file was refused because of mistakes in its campaigns.
 
     `mistakes`: every mistake. `warnings`: for a file, the warnings about its invalid campaigns;
     otherwise empty.

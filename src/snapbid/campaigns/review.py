@@ -136,9 +136,9 @@ def warnings_of(campaign: Campaign, now_ms: int, known: Known | None) -> Iterato
     """Yield the warnings about a campaign as a whole.
 
     They concern campaigns that can never bid after `now_ms` (epoch ms), that ask for even pacing
-    without a daily budget, whose id looks like another, or whose targeting matches nothing: names
-    of audiences, products, SSPs or categories that do not exist, and ids in a form in which no
-    request has them. Without `known`, only the categories are checked for existence.
+    without a daily budget, whose id looks like another campaign's, or whose targeting matches
+    nothing: names of audiences, products, SSPs or categories that do not exist, and ids in a form
+    that requests never use. Without `known`, only the categories are checked for existence.
     """
     budget = campaign.budget
     if (plain := visible(campaign.id)) != campaign.id:

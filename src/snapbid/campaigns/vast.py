@@ -215,7 +215,7 @@ class _VastReader:
         self._warnings: list[Remark] = []
 
     def result(self) -> Vast:
-        """Return the facts about the ads that a player plays. Raises VastError."""
+        """Return what the document says of those ads that a player would play. Raises VastError."""
         root = self._root
         version = self._version()
         ads = [self._ad(ad) for ad in root.all("Ad")]

@@ -8,7 +8,7 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Build the table after a file's entries: the first entry's index for each prefix of members.
+    """Build the table that follows the entries: the first entry's index, by prefix of members.
 
     Raises ValueError if the entries are not in ascending order.
     """

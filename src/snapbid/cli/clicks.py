@@ -71,8 +71,8 @@ def click_rotate(yes: bool) -> None:
             end = await conversions.fetch_previous_end(connection)
             if end is not None and end > datetime.now(UTC) and not yes:
                 raise console.Refused(
-                    f"clicks signed with the previous key may count until {end:%F}, and would stop"
-                    " counting now: rotate after that day, or pass --yes (if a key has leaked)"
+                    f"clicks signed with the previous key may count until {end:%F}; a rotation ends"
+                    " that now: wait until then, or pass --yes (if a key has leaked)"
                 )
             await conversions.rotate_keys(connection)
 

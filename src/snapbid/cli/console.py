@@ -164,8 +164,8 @@ def signing() -> tuple[bytes, str]:
 def with_shards(settings: S) -> S:
     """Add the ledger's number of shards to the settings.
 
-    Raises Refused if SNAPBID_LEDGER_SHARDS is a different number, or if no store that knows the
-    number answers.
+    Raises Refused if SNAPBID_LEDGER_SHARDS is a different number, or if neither store
+    can be asked for it.
     """
     import asyncio
 

@@ -62,8 +62,8 @@ def export(
             _export(texts, path)
     except UnreachableError as error:
         raise console.Refused(
-            f"{error}: install snapbid in a directory such as /opt/snapbid, and run the export"
-            " there or give its path with --program"
+            f"{error}: install snapbid in a directory such as /opt/snapbid, and export with that"
+            " program, or pass its path as --program"
         ) from error
 
 

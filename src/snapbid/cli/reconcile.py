@@ -54,7 +54,7 @@ def _currency(context: click.Context, option: click.Parameter, value: str) -> st
 
 
 def _tolerance(context: click.Context, option: click.Parameter, value: float) -> int:
-    """Validate the tolerance (of a CPM), and convert it to millionths."""
+    """Validate the tolerance (a difference in CPM), and convert it to millionths of its unit."""
     if not 0 <= value <= MOST_TOLERANCE:
         raise click.BadParameter(f"must be from 0 to {MOST_TOLERANCE:,}, found {value}")
     return round(value * 1_000_000)

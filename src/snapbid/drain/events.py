@@ -291,7 +291,8 @@ class EventDrain:
             )
         if dropped := len(letters) - len(kept):
             logger.error(
-                "dropped %(events)d events of forgotten persons, which could not be stored",
+                "dropped %(events)d events that could not be stored: a dead letter would keep data"
+                " of a forgotten person",
                 {"events": dropped},
             )
 

@@ -183,10 +183,10 @@ async def _compare(
 async def _outdate(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState, absorbed: int
 ) -> ShardState:
-    """Keep a shard whose data is older than the warehouse's from spoiling figures.
+    """Protect the figures from a shard whose data is older than the warehouse's.
 
-    Marks all its earlier runs as outdated, and its budgets as not restored, so the shard neither
-    lowers figures nor has anything counted twice. Returns the shard's new state.
+    Marks all its earlier runs as outdated, so that no figure is lowered and nothing is counted
+    twice, and its budgets as not restored. Returns the shard's new state.
     """
     logger.warning(
         "fenced shard %(shard)d: the ledger's data ends with batch %(read)d, the warehouse's with"

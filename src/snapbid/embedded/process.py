@@ -84,9 +84,9 @@ def spawn(
 def wrapped(
     command: Sequence[str], death_signal: signal.Signals, privileges: Sequence[str]
 ) -> list[str]:
-    """Return `command`, run by setpriv with the flags `privileges` and one for the death signal.
+    """Wrap `command` in setpriv, with the flags `privileges` and one that sets the death signal.
 
-    That flag is left out if setpriv does not support it; without any flags, so is setpriv.
+    If setpriv does not support it, the latter is left out. Without flags, `command` is not wrapped.
     """
     flags = [*privileges, *_death_flags(death_signal)]
     return ["setpriv", *flags, "--", *command] if flags else list(command)

@@ -49,8 +49,8 @@ def choose(data: Path) -> RedisServer:
     if not able:
         shown = " and ".join(server.shown for server in servers)
         raise EmbeddedError(
-            f"Redis cannot start: {data} was written by Redis {'.'.join(map(str, wrote))}, and "
-            f"only {shown} is installed: put a redis-server of that release or newer on PATH"
+            f"Redis cannot start: {data} was written by Redis {'.'.join(map(str, wrote))}, but "
+            f"only {shown} is installed: put the former release or a newer one on PATH"
         )
     return min(able, key=lambda server: server.release)
 

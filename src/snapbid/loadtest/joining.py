@@ -51,7 +51,7 @@ class StopPhase(Struct, tag=True):
 
 
 class Settle(Struct, tag=True):
-    """The last order of a run, to await outstanding notices and batches; answered by RunCounts."""
+    """The last command of a run: wait for outstanding notices and batches. RunCounts answers it."""
 
 
 Order: TypeAlias = RunPhase | StopPhase | Settle

@@ -90,7 +90,7 @@ class EventFigures(Struct, frozen=True):
 
 
 class ComparedFigure(Struct, frozen=True):
-    """An SSP's figure in the client's account (`sent`), and that figure's growth in the report."""
+    """One figure of an SSP: as counted by the client (`sent`), and its increase in the report."""
 
     ssp: str
     what: str  # bids, wins, imps, micro-USD

@@ -207,7 +207,7 @@ def _count_in_catalog(settings: Settings) -> int:
 
 
 async def check_ledger(settings: StoreSettings) -> None:
-    """Raise VolatileStoreError if the ledger may not be used with the warehouse."""
+    """Raise VolatileStoreError if this ledger could damage the warehouse's figures."""
     for risk in await fetch_ledger_risks(settings):
         raise VolatileStoreError(str(risk))
 

@@ -18,7 +18,7 @@ class Batch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A shard's last absorbed batch, and the next one, which is to replace it in the records."""
+    """A shard's last absorbed batch, and the next one, which will be recorded in its place."""
 
     epoch: str
     shard: int
@@ -68,7 +68,7 @@ async def owner(connection: asyncpg.Connection, epoch: str, shard: int) -> Owner
 
 
 async def own_ledger(connection: asyncpg.Connection) -> list[str]:
-    """Fetch the data sets of the warehouse's own ledger, by shard; empty if it has none yet."""
+    """Fetch the epochs of the warehouse's own ledger, by shard; empty if it has no ledger yet."""
     rows = await connection.fetch("select epoch from ledger_shard order by shard")
     return [row["epoch"] for row in rows]
 

@@ -61,10 +61,7 @@ async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
 
 
 async def declare(connection: asyncpg.Connection, kind: int, *, is_able: bool) -> None:
-    """Declare whether this drain is able, that is, can read all shards.
-
-    The shards are divided among able drains.
-    """
+    """Declare whether this drain can read all shards; they are divided among drains that can."""
     function = "pg_advisory_lock_shared" if is_able else "pg_advisory_unlock_shared"
     await connection.execute(f"select {function}($1, $2)", kind, _ABLE)
 

@@ -39,9 +39,9 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TrendPoint(NamedTuple):
-    """Rates per second and latency percentiles (s) between a mark and the one before it."""
+    """Rates per second and latency percentiles (s) between two successive samples."""
 
-    age: float  # of the mark, in seconds
+    age: float  # of the later sample, in seconds
     requests: float
     bids: float
     errors: float  # answers with a 5xx

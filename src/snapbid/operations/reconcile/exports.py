@@ -296,7 +296,10 @@ def _parquet(database: Any, path: Path) -> Export:
 
 
 def _text_of(name: str, kind: str) -> str:
-    """Return SQL for a column's text, empty for nested values; times without a zone are UTC."""
+    """Return the SQL expression that converts a column to text.
+
+    Nested values become an empty string; times without a zone are taken as UTC.
+    """
     column = '"' + name.replace('"', '""') + '"'
     if kind.endswith(("]", ")")) and not kind.startswith("DECIMAL"):
         return "''"
