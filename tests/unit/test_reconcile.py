@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import tracemalloc
 import zipfile
 import zlib
@@ -31,7 +32,9 @@ from support.differing_logs import (
 from support.one_by_one import Found, OneByOne, lines_of
 
 from snapbid.auctionlog.files import FileSet, files_of
-from snapbid.auctionlog.layout import BID, GAP, LoggedRow
+from snapbid.auctionlog.layout import BID, GAP, REPLAYED, LoggedRow
+from snapbid.base.version import ROOT
+from snapbid.ledger.bids.records import bid_digest
 from snapbid.operations.reconcile import claims, compare, exports, result
 from snapbid.operations.reconcile.claims import Form
 from snapbid.operations.reconcile.compare import Comparison, Dispute, ReportedDay, Terms
@@ -198,6 +201,46 @@ def test_sql_agrees_with_the_plain_comparison(tmp_path: Path, seed: int) -> None
     totals = comparison.totals.values()
     assert sum(day.agreed for day in totals) == expected.agreed > 0
     assert sum(day.ours for day in totals) == expected.ours
+
+
+def by_way_of_a_spool(row: LoggedRow) -> list[LoggedRow]:
+    """Some notices, as rows: that it was spooled, and the verdict when it was settled."""
+    ids = row.strings[2:4]
+    if row.kind == BID or row.verdict not in "cd" or row.time_ms % 3:
+        return [row]
+    key = [*row.strings[:2], bid_digest(*ids), b"", *row.strings[4:]]
+    return [row._replace(verdict="s"), row._replace(flags=REPLAYED, strings=key)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_views_of_the_page_agree_with_the_comparison(tmp_path: Path, seed: int) -> None:
+    """Those of the auction log's page, with spooled notices and ids that are used twice."""
+    directory, log = tmp_path / "auctions", tmp_path / "log.csv"
+    rows, heads, lines = mix(tmp_path / "mixed", 400, seed)
+    rows = [each for row in rows for each in by_way_of_a_spool(row)]
+    with FileSet(directory, "machine", "0" * 16) as files:
+        files.add(row._replace(sequence=number) for number, row in enumerate(rows, 1))
+        files.finish(1, 10**9)
+    with log.open("w", newline="") as file:
+        csv.writer(file).writerows([heads, *lines])
+    terms = TERMS._replace(first=date(2026, 1, 1), last=date(2026, 1, 9))  # all days of both logs
+    comparison, _ = run(log, directory, terms)
+    page = (ROOT / "src/snapbid/auctionlog/README.md").read_text()
+    views = re.findall(r"^CREATE VIEW .*?;$", page, re.MULTILINE | re.DOTALL)
+    with duckdb.connect() as database:
+        for view in views:
+            database.execute(view.replace("auctions/", f"{directory}/"))
+        wins = "SELECT count(*), sum(cost_nanos)::BIGINT FROM wins WHERE ssp = 'acme'"
+        found = database.execute(wins).fetchone()
+        _, _, questions = page.partition("## Ten questions")
+        answers = [
+            database.execute(f"SELECT count(*) FROM ({question})").fetchone()
+            for question in re.findall(r"```sql\n(.*?);\n```", questions, re.DOTALL)
+        ]
+    assert len(answers) == 10
+    won = [day for (kind, _), day in comparison.totals.items() if kind == "win"]
+    assert found == (sum(day.ours for day in won), sum(day.cost_nanos for day in won))
+    assert found[0] > 100
 
 
 @pytest.mark.parametrize(
