@@ -197,6 +197,24 @@ def buy_without_a_budget(served: Stack, environ: dict[str, str]) -> None:
     assert "from clicks: 2 registrations, 32 first deposits, 63.50 USD net deposits" in shown
 
 
+def test_a_removed_ssp_stays_in_todays_sums(served: Stack, database: str) -> None:
+    environ = {"SNAPBID_DATABASE_URL": database}
+
+    def bids(ssp: str, auction: str) -> bool:
+        request = {"id": auction, "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}]}
+        path, body = f"/api/v1/openrtb2/{ssp}/bid", json.dumps(request | {"tmax": 60_000}).encode()
+        return ask(served, "POST", path, body, content_type="application/json")[0] == 200
+
+    succeed(environ, "ssp", "add", "leaving")
+    eventually(lambda: bids("leaving", "l1"), "the SSP is known")
+    assert bids("leaving", "l2")
+    eventually(lambda: data(served)["bids_today"] == 3, "its bids are counted")
+    succeed(environ, "ssp", "remove", "leaving")
+    eventually(lambda: not bids("leaving", "l3"), "it is removed")
+    assert bid(served, "last")[0] == 200
+    eventually(lambda: data(served)["bids_today"] >= 4, "its bids still count")
+
+
 def test_ownership_of_the_ledger(served: Stack, redis_url: str) -> None:
     def shards() -> dict[str, float]:
         series = samples(served).get("snapbid_ledger_shards", {})

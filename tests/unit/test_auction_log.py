@@ -131,9 +131,40 @@ CONTEXTS: list[tuple[BidRequest, dict[str, Any]]] = [
     (
         asked("a", {"banner": {"format": [{"w": 300, "h": 250}, {"w": 1, "h": 1}]}}, dooh={},
               device={"os": "☃", "devicetype": 2**80, "geo": {"country": "D" * 3_000}}),
-        {**NO_CONTEXT, "inventory": "dooh", "w": 300, "h": 250, "country": "D" * 1_024, "os": "☃"},
+        {**NO_CONTEXT, "inventory": "dooh", "w": 300, "h": 250, "os": "☃"},
     ),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sent", "logged"),
+    [
+        ({"site": {"domain": "https://news.example/?email=ann@example.com&ip=203.0.113.9"}},
+         ("news.example", None, None)),
+        ({"site": {"domain": "news.example/account?uid=ann@example.com"}},
+         ("news.example", None, None)),
+        ({"site": {"domain": "news.example:443, www.news.example"}}, ("news.example", None, None)),
+        ({"site": {"domain": "ann@example.com"}}, (None, None, None)),
+        ({"site": {"domain": "https://ann:secret@news.example/"}}, (None, None, None)),
+        ({"site": {"domain": "überall.example"}}, ("überall.example", None, None)),
+        ({"app": {"bundle": "553834731"}}, ("553834731", None, None)),
+        ({"app": {"bundle": "https://apps.apple.com/us/app/x/id553834731?uid=ann"}},
+         ("553834731", None, None)),
+        ({"app": {"bundle": "https://play.google.com/store/apps/details?id=com.shoes.app&u=ann"}},
+         ("com.shoes.app", None, None)),
+        ({"device": {"os": "ann@example.com", "geo": {"country": "Jane Doe"}}}, (None, None, None)),
+        ({"device": {"os": "iOS 17.2", "geo": {"country": "de"}}}, (None, "de", "iOS 17.2")),
+    ],
+)  # fmt: skip
+async def test_addresses_of_pages_and_persons_are_not_logged(
+    directory: Path, metrics: Metrics, sent: Any, logged: tuple[str | None, ...]
+) -> None:
+    async with opened(directory, metrics) as log:
+        log.rows.bids(
+            NOON_MS, SOURCE, asked("a", BANNER, **sent), [Bid("1", TEMPLATE, None)], "USD"
+        )
+    (bid,) = read(directory)
+    assert (bid["publication"], bid["country"], bid["os"]) == logged
 
 
 @pytest.mark.parametrize(("request_", "expected"), CONTEXTS)
@@ -254,7 +285,7 @@ async def test_the_page_queries_run_in_duckdb(
         log.rows.bids(NOON_MS, SOURCE, request, [Bid("1", TEMPLATE, "d-1")], "USD")
         log.rows.bids(NOON_MS, SOURCE, asked("e"), [Bid("1", LOSING, None)], "USD")
         log.rows.notice(NOON_MS + DAY_MS, WIN, "c", 0, b"a0", b"1")
-        log.rows.notice(NOON_MS + DAY_MS, WIN, "d", 0, b"a1", b"1")
+        log.rows.notice(NOON_MS + DAY_MS, WIN, "d", 0, b"a0", b"1")
         log.rows.notice(NOON_MS + DAY_MS, WIN, "l", 0, b"b", b"1")
         log.rows.notice(NOON_MS + DAY_MS, WIN, "u", 0, b"a3", b"1")
         log.rows.notice(NOON_MS + DAY_MS, LOSS, "c", 102, b"a4", b"1")

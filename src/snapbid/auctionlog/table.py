@@ -31,6 +31,10 @@ CREATE TABLE logged (
     currency VARCHAR, publication VARCHAR, country VARCHAR, os VARCHAR, floor_currency VARCHAR
 )
 """
+# SSPs also send addresses of pages, with their queries, and put persons' data where a country or a
+# system should be. Of an address the host is logged, or an app's id in its store.
+_HOST: Final = r"^\s*(?:[A-Za-z][A-Za-z0-9+.-]*://)?([^/?#@,;:\s]+)(?::[0-9]+)?(?:[/?#,;\s]|$)"
+_APP: Final = r"(?:[?&]id=|/id)([A-Za-z0-9_.]+)"
 COLUMNS: Final = f"""
 SELECT
     make_timestamptz(time_ms * 1000) AS time, kind, verdict, nullif(descriptor, '') AS descriptor,
@@ -41,8 +45,12 @@ SELECT
     CASE kind WHEN 'bid' THEN sent END AS sent_micros,
     nullif(currency, '') AS currency, CASE kind WHEN 'loss' THEN reason END AS loss_reason,
     CASE kind WHEN 'bid' THEN test END AS test, inventory,
-    nullif(publication, '') AS publication, nullif(country, '') AS country,
-    nullif(device_type, 0)::SMALLINT AS device_type, nullif(os, '') AS os,
+    nullif(regexp_extract(publication, if(
+        inventory = 'app' AND contains(publication, '/'), '{_APP}', '{_HOST}'
+    ), 1), '') AS publication,
+    nullif(regexp_extract(country, '^\\s*([A-Za-z]{{2,3}})\\s*$', 1), '') AS country,
+    nullif(device_type, 0)::SMALLINT AS device_type,
+    CASE WHEN NOT contains(os, '@') THEN nullif(os, '') END AS os,
     nullif(w, 0) AS w, nullif(h, 0) AS h,
     CASE WHEN floor_currency <> '' THEN floor END AS floor,
     nullif(floor_currency, '') AS floor_currency,

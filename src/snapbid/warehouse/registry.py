@@ -153,6 +153,16 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
     return {row["descriptor"]: (row["canonical"], row["number"]) for row in rows}
 
 
+async def fetch_counted(connection: asyncpg.Connection) -> dict[int, str]:
+    """Map numbers to descriptors that may have counts of today, among them those just removed."""
+    rows = await connection.fetch(
+        "select number, descriptor from ssp_number"
+        " where removed_on is null or removed_on >= utc_today() - 1"
+        " order by removed_on nulls first, descriptor"
+    )
+    return {row["number"]: row["descriptor"] for row in rows}
+
+
 async def fetch_former(connection: asyncpg.Connection) -> list[str]:
     """Fetch the descriptors that have reports of their own from before they joined a family."""
     rows = await connection.fetch(

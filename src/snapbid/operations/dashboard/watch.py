@@ -10,6 +10,7 @@ import datetime
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import monotonic, time
 from typing import Final, NamedTuple, Protocol
@@ -243,7 +244,8 @@ class Watch:
                 if is_known:
                     self._update(warehouse=True)
                     return True
-                numbered = await registry.fetch_numbered(connection)
+                registered = len(await registry.fetch_all(connection))
+                counted = await registry.fetch_counted(connection)
                 budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
                 unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)
                 converted = await watching.fetch_converted(connection, today, UNLIMITED)
@@ -257,13 +259,13 @@ class Watch:
             self._update(warehouse=is_there, warehouse_why=why, clocks=clocks)
             self._update(budgeted=None, unlimited=None, converted=None, suspensions=None)
             return False
-        ssps = {number: name for name, (_, number) in list(numbered.items())[:SSPS]}
+        ssps = dict(islice(counted.items(), SSPS))
         self._known = WarehouseFacts(ssps, budgeted)
         self._known_at, self._known_version = started, published
         self._update(
             warehouse=True,
             identity=identity,
-            registered=len(numbered),
+            registered=registered,
             campaigns=campaigns,
             budgeted=budgeted.known,
             unlimited=unlimited,
