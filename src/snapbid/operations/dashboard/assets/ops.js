@@ -228,12 +228,12 @@ function notices(data) {
 }
 
 function ssps(data) {
-  const head = ["SSP", "requests", "bid rate", "late or failed, 15 min", "bids today", "wins", "win rate", "impressions",
+  const head = ["SSP", "requests", "bid rate", "late or failed, 15 min", "answers today", "wins", "wins per answer", "impressions",
     "render rate", "spent today"];
   const rows = data.ssps.map((one) => [
     one.ssp, number(one.requests), share(ratio(one.outcomes.bid || 0, one.requests)),
     [`${share(one.unanswered[0])}, ${share(one.unanswered[1])}`, ["", "fair", "bad"][one.guard]],
-    number(one.bids_today), number(one.wins_today), share(ratio(one.wins_today, one.bids_today)),
+    number(one.bids_today), number(one.wins_today), number(ratio(one.wins_today, one.bids_today), 2),
     number(one.imps_today), share(ratio(one.imps_today, one.wins_today)), usd(one.spend_today),
   ]);
   table("ssps", head, rows, data.ssps_known === null ? "unknown" : "no SSP is registered");
