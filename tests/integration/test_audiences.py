@@ -167,6 +167,7 @@ def test_another_canonical_id_ends_no_exclusion(system: System) -> None:
     assert "REFUSES  product" in explained
     system.send("account_unblocked", user, unblock_reason="cooldown_ended")
     eventually(lambda: system.click("casino", **asked) is not None, "it bids again")
+    succeed(environ, "audience", "remove", "own", "--yes")
 
 
 def test_refused_marketing_consent_is_honoured(system: System) -> None:

@@ -1,8 +1,11 @@
 """Bids with budgets and caps against the ledger, and the resulting state in Redis."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from redis.exceptions import ConnectionError
 
 from snapbid.ledger.bids.ledger import Ledger
 from snapbid.ledger.bids.records import BidVerdict
@@ -51,7 +54,9 @@ async def sent(ledger: Ledger, answered: Callable[[], bool] = lambda: False) -> 
 
 
 async def state(ledger: Ledger, campaign: int = 1) -> CampaignSpend:
-    return (await ledger.budgets.states([campaign]))[campaign]
+    while True:
+        with contextlib.suppress(ConnectionError):  # too slow an answer, on a busy machine
+            return (await ledger.budgets.states([campaign]))[campaign]
 
 
 async def has_headroom(ledger: Ledger, price: int, *wanted: Limits) -> list[bool]:

@@ -14,7 +14,7 @@ from support import sending
 from support.oracle_clicks import Happened, Issued, Sum, attribute
 
 MARKUP: Final = "<a href='https://shop.example/?click={{click_id}}'>go</a>"
-FORGED: Final = "x" * 60
+FORGED: Final = "xy" * 30
 _CLICK: Final = re.compile(r"click=([A-Za-z0-9_-]{60})")
 _TIME: Final = slice(13, 17)  # of a click id's bytes
 _SIGNS: Final = {"deposit": 1, "withdraw": -1}
