@@ -167,6 +167,39 @@ def test_a_run_is_aborted_on_an_objective(load: Any) -> None:
     ), output
 
 
+def test_a_run_is_aborted_at_the_end_of_a_phase(load: Any) -> None:
+    """In which fewer requests end than a check amid a phase needs; the next phase is not sent."""
+    stub = StubBidder(lambda _: with_body(500, b"oops"))
+    with stub.running():
+        status, result, output = load(
+            stub.url, *QUICK, *BIDLESS, "--steps", "20,20", "--duration", "1s", "--arrivals",
+            "even", "--timeout", "10s", "--objective", "errors=100%", "--abort-on", "errors=5%",
+        )  # fmt: skip
+    assert measured(result)["offered"] == stub.asked["bid"] == 20
+    assert status == 1
+    assert output.endswith("\nFAILED: aborted in step 1 after 1 s: errors=5% (found 100)\n"), output
+
+
+@pytest.mark.parametrize("more", [(), ("--find-capacity", "--max-rate", "50")])
+def test_errors_are_bounded_beside_other_objectives(load: Any, more: tuple[str, ...]) -> None:
+    """A bidder that refuses at once what it cannot answer is quick, and has no capacity."""
+    numbers = iter(range(10_000))
+
+    def answer(request: Document) -> bytes:
+        return NO_CONTENT if next(numbers) % 2 else with_body(503, b"")
+
+    with StubBidder(answer).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, *BIDLESS, "--rate", "50", "--duration", "1s", "--arrivals", "even",
+            "--timeout", "10s", "--objective", "p99=20s", *more,
+        )  # fmt: skip
+    assert {phase["held"] for phase in result["phases"]} == {False}
+    assert re.search(
+        r"/s for 1 s: 50 .*, errors 50\.000%, .* MISSED errors=0\.1% \(found 50\)$", output, re.M
+    ), output
+    assert (status, result["capacity"] or 0) == (1, 0)
+
+
 def test_a_run_that_holds_is_not_aborted(load: Any) -> None:
     with StubBidder(lambda _: NO_CONTENT).running() as stub:
         status, result, output = load(

@@ -78,7 +78,7 @@ def test_notices_are_fired_if_they_name_the_target(address: str, url: str, is_fi
     now = Delay(0.0, 0.0)
     habits = NoticeHabits(1.0, 0.0, 0.0, now, now, now)
     calls: Any = Calls()
-    sender = NoticeSender(calls, habits, 1, options.target(address).authority)
+    sender = NoticeSender(calls, habits, 1, 1.0, options.target(address).authority)
     bid = {"id": "1", "impid": "1", "price": 1.0, "nurl": url}
     response = parse(json.dumps({"id": "a", "seatbid": [{"bid": [bid]}]}).encode(), ours=False)
     assert isinstance(response, ReceivedResponse)
@@ -131,12 +131,24 @@ def test_objectives() -> None:
 def test_the_bid_rate_shows_shed_load() -> None:
     first = phase_result(Phase("step 1", 1, 1), held=True)
     given = objectives.complete([objectives.parse("p99=10ms")])
-    assert given[1:] == [objectives.SOME_BID]
-    latency, steady = objectives.steady(given, first)
+    assert given[2:] == [objectives.SOME_BID]
+    latency, _, steady = objectives.steady(given, first)
     assert latency == given[0]
     assert steady[:2] == ("bid-rate", 45.0)
-    own = [objectives.parse("bid-rate=1%")]
+    own = [objectives.parse("bid-rate=1%"), objectives.parse("errors=1%")]
     assert objectives.steady(objectives.complete(own), first) == own
+
+
+def test_the_bound_on_errors_stays_unless_another_is_given() -> None:
+    """A bidder that refuses all requests at once meets any bound on latency."""
+
+    def completed(*texts: str) -> list[str]:
+        return [each.text for each in objectives.complete([*map(objectives.parse, texts)])]
+
+    assert completed("p99=50ms", "bid-rate=0%") == ["p99=50ms", "bid-rate=0%", "errors=0.1%"]
+    assert completed("dropped=1%", "bid-rate=0%")[2:] == ["errors=0.1%"]
+    assert completed("errors=5%", "bid-rate=0%") == ["errors=5%", "bid-rate=0%"]
+    assert completed(*objectives.DEFAULTS, "bid-rate=0%")[:2] == [*objectives.DEFAULTS]
 
 
 # -- plans ---------------------------------------------------------------------------------------

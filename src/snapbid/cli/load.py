@@ -106,7 +106,7 @@ class LoadCommand(ShellCommand):
 )
 @click.option("--objective", "objectives", multiple=True, metavar="NAME=BOUND",
               help="p99=50ms, errors=0.1%, bid-rate=20%; repeatable. "
-              "Default: p99=100ms, errors=0.1%.")  # fmt: skip
+              "Default: p99=100ms. errors=0.1% also holds unless errors is given.")  # fmt: skip
 @click.option("--abort-on", "abort_on", multiple=True, metavar="NAME=BOUND",
               help="End the run as failed once this objective is missed; repeatable.")  # fmt: skip
 @click.option("--scenario", type=Given, metavar="FILE",

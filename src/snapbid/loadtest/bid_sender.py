@@ -63,19 +63,23 @@ class BidSender:
         return Call(wire, due, self, context, Manner.SLOW if slow else Manner.WHOLE)
 
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
-        if call.context is None:
-            kind = self._judge_malformed(status, body)
-        else:
-            kind = self._judge(call, status, body, now)
-            if call.manner is Manner.SLOW and kind in (BID, NO_BID):
-                kind = SLOW
+        try:
+            if call.context is None:
+                kind = self._judge_malformed(status, body)
+            else:
+                kind = self._judge(call, status, body, now)
+        except Exception as error:  # else the request would stay open, and the run wait for ever
+            kind = WRONG
+            rule = f"cannot be checked ({type(error).__name__})"
+            self.tally.fail(BrokenRule(rule, f"{error}: {_start(body)}"))
+        if call.manner is Manner.SLOW and kind in (BID, NO_BID):
+            kind = SLOW
         self.tally.end(call, now, kind)
 
     def _judge_malformed(self, status: int, body: bytes) -> str:
         if status == 400:
             return REFUSED
-        detail = body[:SHOWN_BODY].decode(errors="replace")
-        self.tally.fail(BrokenRule(f"status {status} for a malformed request", detail))
+        self.tally.fail(BrokenRule(f"status {status} for a malformed request", _start(body)))
         return WRONG
 
     def _judge(self, call: Call, status: int, body: bytes, now: float) -> str:
@@ -90,7 +94,7 @@ class BidSender:
                 tally.fail(broken)
         else:
             kind = f"status {status}"
-            tally.fail(BrokenRule(kind, body[:SHOWN_BODY].decode(errors="replace")))
+            tally.fail(BrokenRule(kind, _start(body)))
         return kind
 
     def _check(self, call: Call, body: bytes, now: float) -> BrokenRule | None:
@@ -119,3 +123,7 @@ class BidSender:
             if auction.counts:
                 self._accounts[auction.ssp].maybe_bids += 1
         self.tally.end(call, now, LOST)
+
+
+def _start(body: bytes) -> str:
+    return body[:SHOWN_BODY].decode(errors="replace")

@@ -23,7 +23,10 @@ class _BatchAccepted(msgspec.Struct):
 
 
 class BatchCounts(msgspec.Struct):
-    """Batches sent and failed, the first failure, and events accepted."""
+    """Batches sent and failed, the first failure, and events accepted.
+
+    A batch failed unless all its events were accepted.
+    """
 
     sent: int = 0
     accepted: int = 0
@@ -48,6 +51,7 @@ class EventSender:
         self, client: LoadClient, host: str, key: str, size: int, rate: float, seed: int
     ) -> None:
         self._client = client
+        self._size = size
         self._gap = 1 / rate
         self._number = secrets.randbits(31)  # unique across runs
         self.due = float("inf")
@@ -73,9 +77,11 @@ class EventSender:
         self.counts.histogram.record(now - call.due)
         try:
             if status == 202:
-                self.counts.accepted += msgspec.json.decode(body, type=_BatchAccepted).count
-                return
-        except msgspec.DecodeError:
+                accepted = msgspec.json.decode(body, type=_BatchAccepted).count
+                self.counts.accepted += accepted
+                if accepted == self._size:
+                    return
+        except (msgspec.DecodeError, RecursionError):
             pass
         self._fail(f"status {status}: {body[:200].decode(errors='replace')}")
 

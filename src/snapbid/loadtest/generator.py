@@ -78,7 +78,9 @@ class Generator:
         self._client = LoadClient(target.host, target.port, options.connections, patience_s)
         self._side_client = LoadClient(target.host, target.port, SIDE_CONNECTIONS, patience_s)
         only = "" if options.ours else target.authority
-        self._notices = NoticeSender(self._side_client, options.habits, options.seed, only)
+        self._notices = NoticeSender(
+            self._side_client, options.habits, options.seed, patience_s, only
+        )
         self._batches: EventSender | None = None
         if options.events is not None:
             rate, size, key = options.events

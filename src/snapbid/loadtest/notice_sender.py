@@ -6,6 +6,7 @@ URLs may name another host; URLs of other bidders are fired only if they name th
 """
 
 import heapq
+import re
 from collections import Counter
 from random import Random
 from typing import Final, NamedTuple
@@ -77,17 +78,26 @@ class NoticeCounts(Struct):
         """Return the host and port that notification URLs name; "" if they are `authority`'s."""
         if _address(self.first_url) == _address(f"http://{authority}"):
             return ""
-        return urlsplit(self.first_url).netloc
+        return _split(self.first_url)[0]
 
 
 class NoticeSender:
     """Plans and fires the notices of received bids; `open` counts notices not yet answered.
 
+    A notice answered later than `timeout_s` after its time counts as failed, though as received.
     If `only` is given (HOST:PORT), it fires only notices whose URLs name that host and port.
     """
 
-    def __init__(self, client: LoadClient, habits: NoticeHabits, seed: int, only: str = "") -> None:
+    def __init__(
+        self,
+        client: LoadClient,
+        habits: NoticeHabits,
+        seed: int,
+        timeout_s: float,
+        only: str = "",
+    ) -> None:
         self._client = client
+        self._timeout_s = timeout_s
         self._only = _address(f"http://{only}") if only else None
         self._habits = habits
         self._random = Random(seed)
@@ -143,11 +153,14 @@ class NoticeSender:
 
     def answered(self, call: Call, status: int, body: bytes, now: float) -> None:
         notice: PlannedNotice = call.context
+        took_s = now - call.due
         self.open -= 1
-        self.counts.histogram.record(now - call.due)
+        self.counts.histogram.record(took_s)
         if status != 200 and not (self._only and 200 <= status < 300):
             self._fail(notice, f"status {status} to {notice.url}")
             return
+        if took_s > self._timeout_s:
+            self._fail(notice, f"answer after {took_s:.2f} s to {notice.url}")
         account = notice.account
         if notice.kind == WIN:
             account.wins += 1
@@ -159,7 +172,8 @@ class NoticeSender:
     def dropped(self, call: Call, now: float) -> None:
         self.open -= 1
         self.counts.histogram.record(now - call.due)
-        self._fail(call.context, "no connection was free in time")
+        notice: PlannedNotice = call.context
+        self._fail(notice, f"no connection was free in time for {notice.url}")
 
     def lost(self, call: Call, now: float) -> None:
         notice: PlannedNotice = call.context
@@ -175,7 +189,7 @@ class NoticeSender:
 
     def _fail(self, notice: PlannedNotice, why: str) -> None:
         self.counts.failed[notice.kind] += 1
-        self.counts.example = self.counts.example or why
+        self.counts.example = self.counts.example or f"{notice.kind}: {why}"
 
 
 def _address(url: str) -> tuple[str | None, int] | None:
@@ -188,5 +202,13 @@ def _address(url: str) -> tuple[str | None, int] | None:
 
 
 def _wire(url: str) -> bytes:
-    path_at = url.find("/", len("https://"))
-    return f"GET {url[path_at:]} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode()
+    authority, path = _split(url)
+    return f"GET {path} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode()
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Divide a URL, even a malformed one, into host and port, and path and query."""
+    after_scheme = url.partition("://")[2]
+    authority = re.split("[/?#]", after_scheme, maxsplit=1)[0]
+    path = after_scheme.removeprefix(authority)
+    return authority, path if path.startswith("/") else f"/{path}"

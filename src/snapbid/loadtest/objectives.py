@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from snapbid.loadtest.result import ObjectiveResult, PhaseResult
 from snapbid.loadtest.tally import BID, DROPPED, Tally
 
-DEFAULTS: Final = ("p99=100ms", "errors=0.1%")
+NO_ERRORS: Final = "errors=0.1%"
+DEFAULTS: Final = ("p99=100ms", NO_ERRORS)
 STEADY: Final = 0.9  # of the bid rate of the first phase that held
 _MINIMA: Final = ("bids", "bid-rate")
 _UNITS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0}
@@ -57,13 +58,14 @@ def parse(text: str) -> Objective:
 
 
 def complete(objectives: Sequence[Objective]) -> list[Objective]:
-    """Return the objectives, adding `SOME_BID` if none of them bounds the bid rate.
+    """Return the objectives, adding `NO_ERRORS` and `SOME_BID` unless errors and bid rate have one.
 
-    A bidder that answers nothing but 204 meets every other objective.
+    A bidder that refuses all requests at once meets any bound on latency, and one that answers
+    nothing but 204 meets every other objective.
     """
-    if any(objective.name == "bid-rate" for objective in objectives):
-        return list(objectives)
-    return [*objectives, SOME_BID]
+    names = {objective.name for objective in objectives}
+    errors = [] if "errors" in names else [parse(NO_ERRORS)]
+    return [*objectives, *errors, *([] if "bid-rate" in names else [SOME_BID])]
 
 
 def steady(objectives: Sequence[Objective], held: PhaseResult) -> list[Objective]:

@@ -30,7 +30,7 @@ from snapbid.loadtest.result import (
 from snapbid.loadtest.tally import Tally
 from snapbid.reference.rates import Rates
 
-LEAST: Final = 50  # completed requests before a run may be aborted
+LEAST: Final = 50  # completed requests before a run may be aborted amid a phase
 
 
 class Progress(Protocol):
@@ -177,6 +177,8 @@ class LoadRun:
         )
         for other in others:
             counts += other
+        if not self._generator.stopped:
+            self._abort_if_missed(phase, counts.tally, counts.seconds, least=1)
         phase = phase._replace(seconds=counts.seconds)
         result, outcomes = measure.result(phase, counts.tally, counts.clocks, self._objectives)
         self._outcomes += outcomes
@@ -188,9 +190,11 @@ class LoadRun:
             self._judged_s = int(elapsed_s)
             self._abort_if_missed(phase, tally, elapsed_s)
 
-    def _abort_if_missed(self, phase: Phase, tally: Tally, elapsed_s: float) -> None:
-        """End the run if this generator's completed requests miss an objective of `--abort-on`."""
-        if not (self._options.abort_on and phase.measured) or tally.done < LEAST:
+    def _abort_if_missed(
+        self, phase: Phase, tally: Tally, elapsed_s: float, least: int = LEAST
+    ) -> None:
+        """End the run if at least `least` requests have ended and miss a bound of `--abort-on`."""
+        if not (self._options.abort_on and phase.measured) or tally.done < least:
             return
         _, missed = objectives.judge(self._options.abort_on, phase.name, tally)
         if missed:

@@ -83,7 +83,8 @@ def _ended(result: PhaseResult) -> str:
     verdict = "" if not result.measured else " held" if result.held else f" MISSED {result.missed}"
     return (
         f"{result.name}: {result.rate:g}/s for {result.seconds:g} s: {result.offered} offered, "
-        f"{result.answered} completed, {result.dropped} dropped, p50 {latency['p50']:.2f} ms, "
+        f"{result.answered} completed, {result.dropped} dropped, "
+        f"errors {result.error_percent:.3f}%, p50 {latency['p50']:.2f} ms, "
         f"p99 {latency['p99']:.2f} ms{'' if result.measured else ' (not measured)'}{verdict}"
     )
 
