@@ -1,14 +1,19 @@
 """`snapbid load` against a bidder that stalls, drops, answers wrongly or has a known limit."""
 
+import contextlib
 import json
 import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import jwt
 import pytest
 from support.commands import invoke
-from support.stack import run
+from support.processes import eventually
+from support.stack import Stack, run
 from support.stub_bidder import NO_CONTENT, StubBidder, bid, with_body
 
 from snapbid.campaigns import suspensions
@@ -198,6 +203,76 @@ def test_errors_are_bounded_beside_other_objectives(load: Any, more: tuple[str, 
         r"/s for 1 s: 50 .*, errors 50\.000%, .* MISSED errors=0\.1% \(found 50\)$", output, re.M
     ), output
     assert (status, result["capacity"] or 0) == (1, 0)
+
+
+def interrupted(process: Stack, tmp_path: Path) -> Document:
+    """Press Ctrl-C, and wait for the end; returns the result that the command has written."""
+    assert process.stop(signal.SIGINT) == 1
+    assert process.output.endswith("\nFAILED: interrupted\n"), process.output
+    return json.loads((tmp_path / "result.json").read_text())  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def launched(tmp_path: Path, *arguments: str) -> Iterator[Stack]:
+    environ = {"SNAPBID_HOME": str(tmp_path / "home")}
+    given = ("--warmup", "0s", "--requests", "200", "--rate", "50", "--duration", "1s",
+             "--json", str(tmp_path / "result.json"))  # fmt: skip
+    process = Stack(environ, "load", *arguments, *given)
+    with contextlib.closing(process):
+        process.launch()
+        yield process
+
+
+def test_an_interrupted_run_does_not_await_answers(tmp_path: Path) -> None:
+    """After the second Ctrl-C; requests that are still open count as lost."""
+    with StubBidder(stall_from=1, stall_s=600).running() as stub:
+        patient = ("--no-reconcile", "--timeout", "60s", "--arrivals", "even")
+        with launched(tmp_path, stub.url, *patient) as process:
+            eventually(lambda: stub.asked["bid"] > 0, "a bid is asked for")
+            assert process.process
+            process.process.send_signal(signal.SIGINT)
+            eventually(lambda: "\ninterrupted: " in process.output, "the run is interrupted")
+            phase = measured(interrupted(process, tmp_path))
+    assert phase["kinds"] == {"lost": phase["offered"]}
+
+
+def test_an_interrupted_run_does_not_await_notices(tmp_path: Path, plain: tuple[str, ...]) -> None:
+    late = ("--no-reconcile", "--timeout", "10s", "--win-rate", "1", "--win-delay", "600s")
+    with (
+        StubBidder(bid).running() as stub,
+        launched(tmp_path, stub.url, *plain, *late) as process,
+    ):
+        eventually(lambda: " offered, " in process.output, "the load has been sent")
+        result = interrupted(process, tmp_path)
+    assert measured(result)["kinds"]["bid"] == stub.asked["bid"]
+    assert result["notices"]["fired"] == {}
+
+
+class ReportOnce(StubBidder):
+    """A bidder whose report can be read once, and then only after a minute."""
+
+    async def _respond(self, method: str, target: str, body: bytes) -> bytes:
+        if "/report?" not in target:
+            return await super()._respond(method, target, body)
+        self.asked["report"] += 1
+        if self.asked["report"] == 1:
+            return with_body(200, b'{"days":[]}')
+        return b"HTTP/1.1 429 X\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n"
+
+
+def test_an_interrupted_run_does_not_await_the_report(
+    tmp_path: Path, plain: tuple[str, ...]
+) -> None:
+    token = jwt.encode({"sub": "acme"}, "a key of thirty-two bytes at least")
+    with (
+        ReportOnce(bid).running() as stub,
+        launched(tmp_path, stub.url, *plain, "--report-token", token, "--win-rate", "0",
+                 "--loss-rate", "0", "--timeout", "10s") as process,
+    ):  # fmt: skip
+        eventually(lambda: "rate limit is reached" in process.output, "the report is awaited")
+        result = interrupted(process, tmp_path)
+    assert result["reconciliation"] == {"status": "not done", "rows": [], "detail": "interrupted"}
+    assert measured(result)["kinds"]["bid"] == stub.asked["bid"]
 
 
 def test_a_run_that_holds_is_not_aborted(load: Any) -> None:

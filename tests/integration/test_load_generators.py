@@ -14,6 +14,7 @@ from support.processes import eventually
 from support.stack import Stack, run
 from support.stub_bidder import StubBidder, bid
 
+from snapbid.base.version import version
 from snapbid.loadtest import joining
 from snapbid.loadtest.accounts import Account
 from snapbid.loadtest.auctions import BID_PATH
@@ -23,6 +24,7 @@ from snapbid.loadtest.generator import PhaseCounts, RunCounts
 from snapbid.loadtest.measure import ClockReading
 from snapbid.loadtest.notice_sender import Delay, NoticeCounts, NoticeHabits
 from snapbid.loadtest.options import Mix, Options, Target
+from snapbid.loadtest.plan import Phase
 from snapbid.loadtest.tally import Tally
 
 END_S = 120.0
@@ -180,6 +182,74 @@ def test_counts_of_several_generators_add_up() -> None:
     assert whole.accounts == {"acme": Account(bids=3), "nova": Account(wins=1)}
     assert whole.batches is not None
     assert (whole.batches.sent, whole.batches.example, whole.notices.example) == (3, "late", "no")
+
+
+async def test_a_generator_that_falls_silent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It disconnects neither when it is frozen nor when the network is lost."""
+
+    async def alive_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(4))
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await reader.readexactly(1 << 20)
+        writer.close()
+        await writer.wait_closed()
+        over.set()
+
+    over = asyncio.Event()
+    monkeypatch.setattr(joining, "SILENCE_S", 0.1)
+    server = await asyncio.start_server(alive_once, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        channel = joining.Channel(*await asyncio.open_connection("127.0.0.1", port))
+        joined = joining.JoinedGenerator(channel)
+        for answer in (joined.run(Phase("load", 3600.0, 1.0)), joined.settle()):
+            with pytest.raises(joining.JoinError, match=f"127.0.0.1:{port} is frozen or"):
+                await answer
+        channel.close()
+        await over.wait()
+
+
+class Settled:
+    """A generator whose notices are open until `done` is set."""
+
+    def __init__(self) -> None:
+        self.done = asyncio.Event()
+
+    async def open(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def settle(self) -> RunCounts:
+        await self.done.wait()
+        return RunCounts({}, NoticeCounts(), None)
+
+
+async def test_a_joined_generator_shows_that_it_is_alive() -> None:
+    """Until it answers, which may take as long as the delays of its notices."""
+
+    async def first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel = joining.Channel(reader, writer)
+        channel.send(joining.Welcome(version(), SOME_OPTIONS))
+        await channel.receive(joining.Ready)
+        channel.send(joining.Settle())
+        signs.put_nowait(await reader.readexactly(8))
+        generator.done.set()
+        signs.put_nowait(await channel.receive(RunCounts))
+        channel.close()
+
+    def load(options: Options) -> Any:
+        return generator
+
+    generator = Settled()
+    signs: asyncio.Queue[Any] = asyncio.Queue()
+    server = await asyncio.start_server(first, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        await joining.join(host, port, load, lambda *_: None)
+        assert await signs.get() == bytes(8)
+        assert (await signs.get()).accounts == {}
 
 
 async def test_another_version_does_not_join() -> None:

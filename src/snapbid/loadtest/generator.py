@@ -93,6 +93,7 @@ class Generator:
         self._bids: BidSender | None = None
         self._schedule: Schedule | None = None
         self._stopped = asyncio.Event()
+        self.abandoned = asyncio.Event()
         self._pacer: Pacer | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -104,6 +105,11 @@ class Generator:
     def stop(self) -> None:
         """End the current phase; requests already sent are still awaited."""
         self._stopped.set()
+
+    def abandon(self) -> None:
+        """End `run` and `settle` without awaiting what has been sent; set `abandoned`."""
+        self.stop()
+        self.abandoned.set()
 
     async def open(self) -> None:
         """Connect, and start the pacer. Raises OSError if the target does not answer."""
@@ -127,7 +133,7 @@ class Generator:
         self._side_client.close()
 
     async def run(self, phase: Phase, watch: Watcher) -> PhaseCounts:
-        """Send a phase's requests, and wait until all have ended.
+        """Send a phase's requests, and wait until all have ended or are abandoned.
 
         Meanwhile, call `watch` several times a second with the phase, its counts so far and the
         seconds since its start.
@@ -160,14 +166,18 @@ class Generator:
         clocks = ClockReading.read().since(before)
         if self.stopped:
             tally.until = min(until, perf_counter())
-        while tally.pending:
+        while tally.pending and not self.abandoned.is_set():
             await asyncio.sleep(SWEEP_S / 5)
+        if tally.pending:
+            tally.abandon()
         return PhaseCounts(tally, clocks, tally.until - start)
 
     async def settle(self) -> RunCounts:
         """Wait until all planned notices and sent batches have ended; return the run's counts."""
         batches = self._batches
-        while self._notices.open or (batches is not None and batches.open):
+        while (
+            self._notices.open or (batches is not None and batches.open)
+        ) and not self.abandoned.is_set():
             await asyncio.sleep(SWEEP_S)
         sent = None if batches is None else batches.counts
         return RunCounts(self._accounts, self._notices.counts, sent)

@@ -2,7 +2,9 @@
 
 A generator that joins receives the options, then one phase after another; it runs each phase as
 soon as it arrives, and answers with its counts. Both sides send frames: a length of 4 bytes,
-big-endian, and MessagePack.
+big-endian, and MessagePack. Since an answer may take hours, or far longer than its phase where a
+machine is too slow for its share, a joined generator also sends an empty frame each second; if
+nothing arrives for `SILENCE_S`, it is frozen or unreachable.
 """
 
 import asyncio
@@ -20,6 +22,8 @@ from snapbid.loadtest.options import Options
 from snapbid.loadtest.plan import Phase
 
 MAX_FRAME: Final = 64 << 20  # an hour's histograms take some 10 MB
+BEAT_S: Final = 1.0
+SILENCE_S: Final = 30.0  # also for one frame: 10 MB at 3 Mbit/s
 Load: TypeAlias = Callable[[Options], Generator]
 
 
@@ -69,21 +73,36 @@ class Channel:
         frame = msgspec.msgpack.encode(message, enc_hook=str)
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
 
-    async def receive(self, kind: Any) -> Any:
+    async def beat(self) -> None:
+        """Send an empty frame each `BEAT_S`, for ever."""
+        while True:
+            self._writer.write(bytes(4))
+            await asyncio.sleep(BEAT_S)
+
+    async def receive(self, kind: Any, silence_s: float | None = None) -> Any:
         """Receive a message of type `kind`.
 
-        Raises JoinError if the peer disconnects, or sends anything else.
+        Raises JoinError if the peer disconnects, sends anything else, or takes longer than
+        `silence_s` for a frame, even an empty one.
         """
         try:
-            length = int.from_bytes(await self._reader.readexactly(4), "big")
-            if length > MAX_FRAME:
-                raise JoinError(f"{self.peer} is not snapbid load")
-            frame = await self._reader.readexactly(length)
+            frame = b""
+            while not frame:
+                async with asyncio.timeout(silence_s):
+                    frame = await self._frame()
             return msgspec.msgpack.decode(frame, type=kind, dec_hook=_rebuild)
+        except TimeoutError as error:
+            raise JoinError(f"{self.peer} is frozen or unreachable") from error
         except (asyncio.IncompleteReadError, OSError) as error:
             raise JoinError(f"{self.peer} disconnected") from error
         except msgspec.DecodeError as error:
             raise JoinError(f"{self.peer} is not snapbid load: {error}") from error
+
+    async def _frame(self) -> bytes:
+        length = int.from_bytes(await self._reader.readexactly(4), "big")
+        if length > MAX_FRAME:
+            raise JoinError(f"{self.peer} is not snapbid load")
+        return await self._reader.readexactly(length)
 
     def close(self) -> None:
         self._writer.close()
@@ -97,7 +116,7 @@ def _rebuild(kind: type[Any], value: Any) -> Any:
 class JoinedGenerator:
     """The first generator's handle on a generator that has joined.
 
-    `run` and `settle` raise JoinError if the connection fails.
+    `run` and `settle` raise JoinError if the connection fails or the generator falls silent.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -106,7 +125,7 @@ class JoinedGenerator:
     async def run(self, phase: Phase) -> PhaseCounts:
         """Have the generator run a phase."""
         self._channel.send(RunPhase(phase))
-        counts: PhaseCounts = await self._channel.receive(PhaseCounts)
+        counts: PhaseCounts = await self._channel.receive(PhaseCounts, SILENCE_S)
         return counts
 
     def stop(self) -> None:
@@ -116,7 +135,7 @@ class JoinedGenerator:
     async def settle(self) -> RunCounts:
         """Have the generator await its outstanding notices and batches."""
         self._channel.send(Settle())
-        counts: RunCounts = await self._channel.receive(RunCounts)
+        counts: RunCounts = await self._channel.receive(RunCounts, SILENCE_S)
         return counts
 
 
@@ -209,6 +228,7 @@ async def _obey(channel: Channel, generator: Generator, watch: Watcher) -> None:
     If the first generator disconnects, end the current phase and raise JoinError.
     """
     running: asyncio.Task[None] | None = None
+    beating = asyncio.create_task(channel.beat())
     try:
         while True:
             order: Order = await channel.receive(Order)
@@ -220,6 +240,7 @@ async def _obey(channel: Channel, generator: Generator, watch: Watcher) -> None:
                 channel.send(await generator.settle())
                 return
     finally:
+        beating.cancel()
         generator.stop()
         if running is not None:
             await running

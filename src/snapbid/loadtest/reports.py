@@ -83,7 +83,7 @@ class ReportReader:
         asked = time.monotonic()
         ages: dict[DateRange, int] = {}
         for days in _ranges(self._first):
-            report, ages[days] = await asyncio.to_thread(self._get, ssp, days)
+            report, ages[days] = await self._get(ssp, days)
             if time.monotonic() - ages[days] > asked:
                 return _totals(report, self._first)
         while time.monotonic() - asked < PATIENCE_S:
@@ -92,15 +92,15 @@ class ReportReader:
             self._say(f"every report of {ssp} is cached: waiting {wait_s} s for one to expire")
             await asyncio.sleep(wait_s)
             ages = {other: age + wait_s for other, age in ages.items()}
-            report, ages[days] = await asyncio.to_thread(self._get, ssp, days)
+            report, ages[days] = await self._get(ssp, days)
             if time.monotonic() - ages[days] > asked:
                 return _totals(report, self._first)
         raise ReportError(f"{ssp}: received no fresh report within {PATIENCE_S:.0f} s")
 
-    def _get(self, ssp: str, days: DateRange) -> tuple[ReceivedReport, int]:
+    async def _get(self, ssp: str, days: DateRange) -> tuple[ReceivedReport, int]:
         """Fetch a report and its age in seconds, rounded up; 0 for a report not from the cache."""
         for _ in range(TRIES):
-            status, headers, body = self._request(ssp, days)
+            status, headers, body = await asyncio.to_thread(self._request, ssp, days)
             if status == 200:
                 age = headers.get("Age")
                 return _parse(ssp, body), 0 if age is None else int(age) + 1
@@ -111,7 +111,7 @@ class ReportReader:
                 )
             wait_s = min(61, int(headers.get("Retry-After", 60)) + 1)
             self._say(f"the report's rate limit is reached: waiting {wait_s} s")
-            time.sleep(wait_s)
+            await asyncio.sleep(wait_s)
         raise ReportError(f"{ssp}: still over the report's rate limit after {TRIES} tries")
 
     def _request(self, ssp: str, days: DateRange) -> tuple[int, http.client.HTTPMessage, bytes]:

@@ -2,9 +2,9 @@
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from time import time
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from snapbid.base.version import version
 from snapbid.base.words import utc
@@ -31,6 +31,7 @@ from snapbid.loadtest.tally import Tally
 from snapbid.reference.rates import Rates
 
 LEAST: Final = 50  # completed requests before a run may be aborted amid a phase
+_T = TypeVar("_T")
 
 
 class Progress(Protocol):
@@ -100,6 +101,7 @@ class LoadRun:
         self._outcomes: list[ObjectiveResult] = []
         self._judged_s = 0  # the second of the phase in which `--abort-on` was last checked
         self._aborted = ""
+        self._sent = False  # whether all phases have ended
 
     async def execute(self) -> LoadResult:
         """Run all phases and reconcile; see the function `execute`."""
@@ -113,14 +115,44 @@ class LoadRun:
                 target.host, target.port, options.tokens, self._progress.say
             )
             before = await reader.fetch_all()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._interrupt)
         results, counts = await self._load()
-        reconciliation = Reconciliation(reports.NOT_DONE, [], "--no-reconcile")
+        reconciliation = None
         if reader is not None:
             self._progress.say("comparing with the report")
             accounts = by_canonical(counts.accounts, options.canonical)
-            reconciliation = await reports.reconcile(reader, before, accounts, self._progress.say)
+            reconciliation = await self._unless_abandoned(
+                reports.reconcile(reader, before, accounts, self._progress.say)
+            )
+        if reconciliation is None:
+            why = "--no-reconcile" if reader is None else "interrupted"
+            reconciliation = Reconciliation(reports.NOT_DONE, [], why)
         return self._result(started, results, counts, reconciliation)
+
+    def _interrupt(self) -> None:
+        """End the current phase, and with it the run; if that was done, abandon all that is open.
+
+        What is open are answers, notices up to their delays, and the report for some minutes.
+        """
+        if self._sent or self._generator.stopped:
+            self._generator.abandon()
+        else:
+            self._progress.say("interrupted: awaiting what was sent; Ctrl-C ends that, too")
+        self._stop()
+
+    async def _unless_abandoned(self, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """Return the result of `work`, or None once the run is abandoned."""
+        if self._generator.abandoned.is_set():
+            work.close()
+            return None
+        task = asyncio.create_task(work)
+        abandoned = asyncio.create_task(self._generator.abandoned.wait())
+        await asyncio.wait((task, abandoned), return_when=asyncio.FIRST_COMPLETED)
+        abandoned.cancel()
+        if task.done():
+            return task.result()
+        task.cancel()
+        return None
 
     def _stop(self) -> None:
         """End the current phase on all generators, and with it the run."""
@@ -132,9 +164,11 @@ class LoadRun:
         try:
             await self._generator.open()
             results = await self._phases(self._plan())
+            self._sent = True
             counts = await self._generator.settle()
             for joined in self._joined:
-                counts += await joined.settle()
+                if other := await self._unless_abandoned(joined.settle()):
+                    counts += other
             return results, counts
         finally:
             self._generator.close()
@@ -172,11 +206,13 @@ class LoadRun:
         """Run a phase on all generators, each at its share of the rate."""
         share = phase.share(1 + len(self._joined))
         self._judged_s = 0
-        counts, *others = await asyncio.gather(
-            self._generator.run(share, self._watch), *(each.run(share) for each in self._joined)
+        counts, others = await asyncio.gather(
+            self._generator.run(share, self._watch),
+            asyncio.gather(*(self._unless_abandoned(each.run(share)) for each in self._joined)),
         )
         for other in others:
-            counts += other
+            if other is not None:
+                counts += other
         if not self._generator.stopped:
             self._abort_if_missed(phase, counts.tally, counts.seconds, least=1)
         phase = phase._replace(seconds=counts.seconds)
@@ -238,6 +274,8 @@ class LoadRun:
         return self._aborted or ("interrupted" if self._generator.stopped else "")
 
     def _capacity_note(self, phases: list[PhaseResult]) -> str:
+        if not phases:
+            return ""
         last = phases[-1]
         if last.held and last.rate >= self._options.max_rate:
             return "the run held at --max-rate: the capacity may be higher"

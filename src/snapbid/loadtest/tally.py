@@ -1,8 +1,9 @@
 """Counts how the requests of a phase ended.
 
 Every request that was due counts under exactly one kind. The histogram has all of them except those
-on which the client hung up: answered requests with the time from schedule to answer, dropped and
-lost ones with the time until they were given up on, so missing answers never improve a percentile.
+on which the client hung up, and those still open when a run was interrupted: answered requests with
+the time from schedule to answer, dropped and lost ones with the time until they were given up on,
+so missing answers never improve a percentile.
 """
 
 from collections import Counter
@@ -125,6 +126,11 @@ class Tally(Struct, kw_only=True):
         """Count a request during which the client hung up; it has no latency."""
         self.done += 1
         self.kinds[HUNG_UP] += 1
+
+    def abandon(self) -> None:
+        """Count the requests that have not ended as lost; they have no latency."""
+        self.kinds[LOST] += self.pending
+        self.done = self.offered
 
     def fail(self, broken: BrokenRule) -> None:
         """Count an answer that broke a rule; keep the first one for each rule as an example."""
