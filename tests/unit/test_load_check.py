@@ -111,6 +111,7 @@ SPOILED: list[tuple[str, Document, Document]] = [
     ("price", {"imp": {"bidfloor": 1, "bidfloorcur": "GBP"}}, {"price": 1.0}),
     ("price", {"imp": {"bidfloor": 1, "bidfloorcur": "XXX"}}, {}),
     ("price", {}, {"price": 0}),
+    ("price", {}, {"price": 1e305}),
     ("size", {}, {"w": 300, "h": 251}),
     ("media", {}, {"mtype": 2}),
     ("battr", {}, {"attr": [1, 3]}),
@@ -136,6 +137,7 @@ SPOILED: list[tuple[str, Document, Document]] = [
     ("delivery", video(delivery=[1, 3]), FILM),
     ("bitrate", video(minbitrate=801), FILM),
     ("bitrate", video(maxbitrate=799), FILM),
+    ("bitrate", video(maxbitrate=799), FILM | {"adm": FILE.format("9" * 5000)}),
     ("bitrate", {"imp": {"audio": {"maxbitrate": 320}}}, {"mtype": 3, "adm": FILE.format(321)}),
     ("boxingallowed", video(boxingallowed=0, w=320, h=180), FILM),
     ("boxingallowed", video(boxingallowed=0, w=640, h=480), FILM),
@@ -205,6 +207,8 @@ def test_other_bidders_are_held_to_common_rules(
 ) -> None:
     broken = judge(request(**asked), ours=False, **changes)
     is_ours_alone = rule in OURS_ALONE or "crid" in changes
+    if rule == "currency":
+        is_ours_alone = changes.get("top", {}).get("cur") in asked.get("cur", [])
     assert (broken and broken.rule) == (None if is_ours_alone else rule), broken
 
 
@@ -244,7 +248,39 @@ def test_other_bidders_may_omit_fixed_fields() -> None:
         assert broken.rule == rule
 
 
-def test_an_answer_that_is_not_json() -> None:
-    broken = parse(b'{"id": ')
+@pytest.mark.parametrize(
+    ("cur", "bidfloor", "floor_currency", "price", "currency", "rule"),
+    [
+        (["USD", "EUR"], 1.0, "EUR", 1.0, "EUR", None),
+        (["USD", "EUR"], 1.0, "EUR", 0.999999, "EUR", "price"),
+        (["EUR", "GBP"], 1.0, "GBP", 1.0, "GBP", None),
+        (["USD", "jpy"], 1.0, "USD", 80.0, "JPY", "price"),
+        (["USD", "XXX"], 1.0, "XXX", 1.0, "XXX", None),
+        (["USD", "XXX"], 1.0, "XXX", 0.9, "XXX", "price"),
+        (["USD", "XXX"], 1.0, "USD", 9.0, "XXX", "price"),
+        (["USD", "XXX"], 0.0, "USD", 0.1, "XXX", None),
+        (["USD", "EUR"], 0.0, "USD", 9.0, "GBP", "currency"),
+    ],
+)
+def test_other_bidders_may_use_any_accepted_currency(
+    cur: list[str], bidfloor: float, floor_currency: str, price: float, currency: str,
+    rule: str | None,
+) -> None:  # fmt: skip
+    asked = request(cur=cur, imp={"bidfloor": bidfloor, "bidfloorcur": floor_currency})
+    broken = judge(asked, ours=False, price=price, top={"cur": currency})
+    assert (broken and broken.rule) == rule, broken
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"id": ',
+        b'{"id": "\xff"}',
+        b'{"id": "auction-1", "ext": %b%b}' % (b"[" * 20_000, b"]" * 20_000),
+    ],
+    ids=["cut short", "not UTF-8", "nested too deeply"],
+)
+def test_an_answer_that_is_not_json(body: bytes) -> None:
+    broken = parse(body)
     assert isinstance(broken, BrokenRule)
     assert broken.rule == "json"

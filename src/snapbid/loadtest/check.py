@@ -6,8 +6,9 @@ failed check returns the broken rule and the details; failures are counted by ru
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from snapbid.reference.rates import MICROS, Rates
 
 LOSS_MACRO: Final = "&nbr=${AUCTION_LOSS}"
 BANNER, VIDEO, AUDIO, NATIVE = 1, 2, 3, 4
+MAX_PRICE: Final = 1e12  # USD 1,000,000, the highest CPM, in the cheapest currency
 MEDIA: Final = {BANNER: "banner", VIDEO: "video", AUDIO: "audio", NATIVE: "native"}
 _BASE: Final = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?", re.ASCII)
 
@@ -126,6 +128,7 @@ class RequestLimits(NamedTuple):
     currency: str | None  # of the bids; None if no accepted currency has a rate
     usd_per_unit: Fraction | int  # its rate
     needs_dsa: bool
+    others: Mapping[str, "RequestLimits"] = MappingProxyType({})  # by currency; see `_others`
 
 
 _decoder: Final = msgspec.json.Decoder(FullResponse)
@@ -135,6 +138,24 @@ _openrtb_decoder: Final = msgspec.json.Decoder(ReceivedResponse)
 def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
     """Collect the requirements that a bid request sets for its answer."""
     currency = _currency(request.cur, rates)
+    limits = _request_limits(request, rates, currency)
+    return limits._replace(others=_others(request, rates, currency))
+
+
+def _others(request: BidRequest, rates: Rates, currency: str | None) -> Mapping[str, RequestLimits]:
+    """Return the limits by further accepted currency, in which only other bidders may bid.
+
+    In a currency without a rate, only floors in that currency can be met.
+    """
+    others = {}
+    for code in dict.fromkeys(code.upper() for code in _texts(request.cur)):
+        if code != currency:
+            known = rates if code in rates.usd else Rates({code: Fraction(1)}, rates.date)
+            others[code] = _request_limits(request, known, code)
+    return others
+
+
+def _request_limits(request: BidRequest, rates: Rates, currency: str | None) -> RequestLimits:
     unit = 1 if currency in (None, "USD") else rates.usd[currency]
     return RequestLimits(
         {str(imp.id): _imp_limits(request, imp, rates, unit) for imp in request.imp or ()},
@@ -235,7 +256,7 @@ def parse(body: bytes, *, ours: bool = True) -> ReceivedResponse | BrokenRule:
     """
     try:
         return _decoder.decode(body) if ours else _openrtb_decoder.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         rule = "response" if isinstance(error, msgspec.ValidationError) else "json"
         return BrokenRule(rule, f"{error}")
 
@@ -246,9 +267,12 @@ def check(
     """Return the first rule that an answer breaks, or None.
 
     `auction` is the auction's id, which must not need escaping in a URL. If `ours`, the
-    notification URLs must be those of document 2. If not, fields missing from a bid are first
-    filled in by `_complete`, and the creative of a bid without a media type is not checked.
+    notification URLs must be those of document 2. If not, any accepted currency will do, fields
+    missing from a bid are first filled in by `_complete`, and the creative of a bid without a media
+    type is not checked.
     """
+    if not ours:
+        limits = limits.others.get(response.cur, limits)
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")
     if response.cur != limits.currency:
@@ -325,6 +349,8 @@ def _check_price(
             by_duration = by_duration + deal.by_duration
     elif imp_limits.private:
         return BrokenRule("deal", "a bid without a deal in a private auction")
+    if bid.price > MAX_PRICE:
+        return BrokenRule("price", f"{bid.price} {currency}")
     price = price_micros(bid)
     if price <= 0 or floor is None or price < floor:
         return BrokenRule("price", f"{bid.price} {currency}, the floor is {_amount(floor)}")

@@ -13,7 +13,7 @@ SKIP_BUTTON: Final = 16  # the creative attribute
 _DELIVERY: Final = {"streaming": 1, "progressive": 2}  # VAST's names of AdCOM's Delivery Methods
 _MODES: Final = {1: re.compile(r"<Linear\b"), 2: re.compile(r"<NonLinear\b")}
 _FILE = re.compile(r"<MediaFile\b([^>]*)>")
-_BITRATE = re.compile(r"""\bbitrate\s*=\s*["'](\d+)["']""")
+_BITRATE = re.compile(r"""\bbitrate\s*=\s*["'](\d{1,9})["']""")
 _METHOD = re.compile(r"""\bdelivery\s*=\s*["'](\w+)["']""")
 
 
