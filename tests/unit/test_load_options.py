@@ -75,18 +75,48 @@ class Calls:
     ],
 )
 def test_notices_are_fired_if_they_name_the_target(address: str, url: str, is_fired: bool) -> None:
+    calls = Calls()
+    sender = notice_sender(calls, url, options.target(address).authority)
+    sender.fire(1.0, 10)
+    assert (len(calls.wires), sender.counts.left_out) == ((1, 0) if is_fired else (0, 1))
+    assert sender.counts.elsewhere(options.target(address).authority) == ""
+
+
+def fired(url: str) -> list[bytes]:
+    """The requests for the win notice of a bid with this `nurl`."""
+    calls = Calls()
+    notice_sender(calls, url, only="").fire(1.0, 10)
+    return calls.wires
+
+
+def notice_sender(client: Any, url: str, only: str) -> NoticeSender:
+    """A sender that has yet to fire the win notice of a bid with this `nurl`."""
     now = Delay(0.0, 0.0)
     habits = NoticeHabits(1.0, 0.0, 0.0, now, now, now)
-    calls: Any = Calls()
-    sender = NoticeSender(calls, habits, 1, 1.0, options.target(address).authority)
+    sender = NoticeSender(client, habits, 1, 1.0, only)
     bid = {"id": "1", "impid": "1", "price": 1.0, "nurl": url}
     response = parse(json.dumps({"id": "a", "seatbid": [{"bid": [bid]}]}).encode(), ours=False)
     assert isinstance(response, ReceivedResponse)
     request = decode(json.dumps({"id": "a", "imp": [{"id": "1", "banner": {}}]}).encode())
     sender.plan(response, request_limits(request, rates.load()), Account(), 0.0)
-    sender.fire(1.0, 10)
-    assert (len(calls.wires), sender.counts.left_out) == ((1, 0) if is_fired else (0, 1))
-    assert sender.counts.elsewhere(options.target(address).authority) == ""
+    return sender
+
+
+@pytest.mark.parametrize(
+    ("rest", "path"),
+    [
+        ("", "/"),
+        ("?win=1", "/?win=1"),
+        ("/", "/"),
+        ("/win?u=http://a.example/b", "/win?u=http://a.example/b"),
+        ("/win?a=%20;b&c={d}|", "/win?a=%20;b&c={d}|"),
+        ("/win#part", "/win"),
+        ("/win?a=b c\r\nd=\u00e9", "/win?a=b%20c%0D%0Ad=%C3%A9"),
+    ],
+)
+def test_the_path_of_a_notice(rest: str, path: str) -> None:
+    (wire,) = fired(f"http://127.0.0.1:9410{rest}")
+    assert wire == f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:9410\r\n\r\n".encode()
 
 
 def test_times() -> None:

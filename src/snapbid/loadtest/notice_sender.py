@@ -9,8 +9,9 @@ import heapq
 import re
 from collections import Counter
 from random import Random
+from string import punctuation
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from msgspec import Struct, field
 
@@ -202,13 +203,15 @@ def _address(url: str) -> tuple[str | None, int] | None:
 
 
 def _wire(url: str) -> bytes:
+    """Return the request for a URL (RFC 9112, 3.2.1)."""
     authority, path = _split(url)
+    path = quote(path, safe=punctuation)
     return f"GET {path} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode()
 
 
 def _split(url: str) -> tuple[str, str]:
     """Divide a URL, even a malformed one, into host and port, and path and query."""
-    after_scheme = url.partition("://")[2]
-    authority = re.split("[/?#]", after_scheme, maxsplit=1)[0]
+    after_scheme = url.partition("://")[2].partition("#")[0]
+    authority = re.split("[/?]", after_scheme, maxsplit=1)[0]
     path = after_scheme.removeprefix(authority)
     return authority, path if path.startswith("/") else f"/{path}"
