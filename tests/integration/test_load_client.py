@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import socket
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from snapbid.loadtest.client import Call, LoadClient
+from snapbid.loadtest.client import Call, ClientConnection, LoadClient
 
 REQUEST = b"POST / HTTP/1.1\r\nhost: bidder\r\ncontent-length: 2\r\n\r\n{}"
 ANSWERS = {
@@ -17,6 +18,16 @@ ANSWERS = {
     "names in upper case": (b"HTTP/1.1 200 OK\r\nContent-Length:2\r\n\r\n{}", 200, b"{}"),
     "in chunks": (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n",
+        200,
+        b"{}",
+    ),
+    "in chunks, with trailers": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx: y\r\n\r\n",
+        200,
+        b"{}",
+    ),
+    "of 1.0, kept open": (
+        b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\ncontent-length: 2\r\n\r\n{}",
         200,
         b"{}",
     ),
@@ -37,6 +48,12 @@ ANSWERS = {
         b"{}",
     ),
     "a length that is no number": (b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n", None, None),
+    "a length below 0": (b"HTTP/1.1 200 OK\r\ncontent-length: -2\r\n\r\n{}", None, None),
+    "a chunk of a length below 0": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-4\r\n",
+        None,
+        None,
+    ),
     "another protocol": (b"SPDY/9.9 200 OK\r\ncontent-length: 2\r\n\r\n{}", None, None),
 }
 
@@ -108,6 +125,68 @@ async def test_an_answer_is_read_as_written(name: str, parts: int) -> None:
 async def test_a_body_without_a_length_ends_with_the_connection(version: bytes, parts: int) -> None:
     answer = b"HTTP/%b 200 OK\r\nConnection: close\r\n\r\n{}" % version
     assert await ask(answer, parts, closes=True) == ((200, b"{}"), 2)
+
+
+async def test_an_answer_of_1_0_ends_the_connection() -> None:
+    answer = b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+    assert await ask(answer, 1) == ((200, b"{}"), 2)
+
+
+ONCE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+CHUNKED = ANSWERS["in chunks"][0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "rest"),
+    [
+        (ONCE, ONCE),
+        (ONCE, b"}"),
+        (CHUNKED, b"\r\n"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b'{"x":1}'),
+    ],
+)
+def test_what_follows_an_answer_makes_it_none(answer: bytes, rest: bytes) -> None:
+    """It would be taken for the answer to a later request."""
+    listener, transport = Mock(), Mock()
+    connection = ClientConnection(Mock())
+    connection.connection_made(transport)
+    call = Call(REQUEST, 0.0, listener, None)
+    connection.send(call)
+    connection.data_received(answer + rest)
+    connection.connection_lost(None)
+    assert transport.abort.called
+    assert listener.lost.called
+    assert not listener.answered.called
+    assert call.problem == f"bytes after the end of the answer: {rest[:40]!r}"
+
+
+async def test_a_dropped_call_says_why_no_connection_was_open() -> None:
+    def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server.close()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = LoadClient("127.0.0.1", port, 1, patience_s=0.0)
+    await client.open()
+    problem = ""
+    while not problem:
+        await asyncio.sleep(0.01)
+        call = Call(REQUEST, 0.0, Mock(), None)
+        client.submit(call)
+        client.sweep(1.0)
+        problem = call.problem
+    client.close()
+    assert problem == f"nothing listens at 127.0.0.1:{port}"
+
+
+async def test_a_target_that_accepts_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snapbid.loadtest.client.GIVE_UP_S", 0.25)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        client = LoadClient("127.0.0.1", full.getsockname()[1], 9, patience_s=0.0)
+        with pytest.raises(OSError, match=r"^accepts no connection within 0\.25 s$"):
+            await client.open()
+        client.close()
 
 
 async def test_a_body_shorter_than_its_length_is_lost() -> None:

@@ -10,16 +10,20 @@ from snapbid.loadtest import measure, objectives
 from snapbid.loadtest.client import Call
 from snapbid.loadtest.measure import ClockReading
 from snapbid.loadtest.plan import Phase, pool_note
-from snapbid.loadtest.result import ClientFigures, PhaseResult
-from snapbid.loadtest.tally import BID, NO_BID, SecondTally, Tally
+from snapbid.loadtest.result import BrokenRuleCount, ClientFigures, PhaseResult
+from snapbid.loadtest.tally import BID, DROPPED, NO_BID, SecondTally, Tally
 
 IDLE = ClockReading(10.0, 0.1, 0.0)
 
 
-def ended(tally: Tally, due: float, took_s: float, kind: str = BID, waited_s: float = 0.0) -> None:
+def ended(
+    tally: Tally, due: float, took_s: float, kind: str = BID, waited_s: float = 0.0,
+    problem: str = "",
+) -> None:  # fmt: skip
     nobody: Any = None
     call = Call(b"", due, nobody, None)
     call.waited_s = waited_s
+    call.problem = problem
     tally.offer(due, due)
     tally.end(call, due + took_s, kind)
 
@@ -67,6 +71,16 @@ def test_a_wait_for_a_connection_counts_where_it_matters(waited_s: float, full: 
     client = figures.client
     assert client.connection_wait_p99_ms == pytest.approx(waited_s * 1000, abs=0.001)
     assert (client.pool_full, client.limited, bool(client.why)) == (full, False, full)
+
+
+def test_connections_that_are_refused_are_named() -> None:
+    tally, refused = counts(2), "nothing listens at 127.0.0.1:9"
+    for _ in range(3):
+        ended(tally, 1.5, 1.1, DROPPED, waited_s=1.1, problem=refused)
+    ended(tally, 1.5, 1.1, DROPPED, waited_s=1.1)
+    figures, _ = measure.result(Phase("load", 2.0, 2.5), tally, IDLE, [])
+    assert figures.failures == [BrokenRuleCount("dropped", 3, refused)]
+    assert figures.client.why == f"connections could not be opened: {refused}"
 
 
 def trial(rate: float, held: bool, p50_ms: float, pool_full: bool) -> PhaseResult:

@@ -12,13 +12,18 @@ from enum import Enum
 from time import perf_counter
 from typing import Any, Final, Protocol
 
+from snapbid.base.reasons import reason
+
 GIVE_UP_S: Final = 10.0  # how long to wait for an answer beyond a call's timeout
 PAUSE_S: Final = 1.0  # between the halves of a slow request
 REOPEN_S: Final = 0.1  # pause after a failed connection attempt
 MAX_HEAD: Final = 65_536
+SHOWN: Final = 40  # bytes of what is not an answer
 HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\ncontent-length: "
 _CLOSES: Final = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
+_STAYS: Final = re.compile(rb"\r\nconnection:[ \t]*keep-alive", re.IGNORECASE)
+_HEX: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 
 
 class CallListener(Protocol):
@@ -46,10 +51,10 @@ class Call:
 
     `due` is the scheduled time (perf_counter) of the request, or of its second half once the first
     half is sent. `waited_s` is the time from `due` until the call got a connection or was dropped;
-    0 if a connection was free.
+    0 if a connection was free. `problem`: why it was dropped or lost; "" if not known.
     """
 
-    __slots__ = ("context", "due", "listener", "manner", "waited_s", "wire")
+    __slots__ = ("context", "due", "listener", "manner", "problem", "waited_s", "wire")
 
     def __init__(
         self,
@@ -65,6 +70,7 @@ class Call:
         self.context = context
         self.manner = manner
         self.waited_s = 0.0
+        self.problem = ""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -106,8 +112,10 @@ class ClientConnection(asyncio.Protocol):
             data = self._buffer + data
         try:
             parsed = _parse(data)
-        except ValueError:
-            self.transport.abort()  # not HTTP
+        except ValueError as error:
+            if self.call is not None:
+                self.call.problem = f"{error}"
+            self.transport.abort()
             return
         if parsed is None:
             self._buffer = data
@@ -147,7 +155,7 @@ def _parse(data: bytes, ended: bool = False) -> tuple[int, bytes, bool] | None:
     """Return status, body and whether the connection closes; None while the answer is incomplete.
 
     `ended`: whether the server has ended its side of the connection. Interim answers (1xx) are
-    skipped. Raises ValueError for anything but HTTP/1.x.
+    skipped. Raises ValueError for anything but one answer of HTTP/1.x.
     """
     head = data.find(HEAD_END)
     if head < 0:
@@ -162,15 +170,27 @@ def _parse(data: bytes, ended: bool = False) -> tuple[int, bytes, bool] | None:
     length_at = data.find(_LENGTH, 0, head)
     if length_at >= 0:
         length_at += len(_LENGTH)
-        end = head + 4 + int(data[length_at : data.find(b"\r", length_at)])
-        body = data[head + 4 : end] if len(data) >= end else None
+        length = data[length_at : data.find(b"\r", length_at)]
+        found = _sized(data, head + len(HEAD_END), length)
     else:
-        body = _body(data, head, status, ended)
-    return None if body is None else (status, body, _CLOSES.search(data, 0, head) is not None)
+        found = _body(data, head, status, ended)
+    if found is None:
+        return None
+    body, end = found
+    if end < len(data):
+        raise ValueError(f"bytes after the end of the answer: {data[end : end + SHOWN]!r}")
+    return status, body, _closes(data, head)
 
 
-def _body(data: bytes, head: int, status: int, ended: bool) -> bytes | None:
-    """Return the body of an answer, chunked or not; None while it is incomplete.
+def _closes(data: bytes, head: int) -> bool:
+    """Return whether the server closes the connection after the answer (RFC 9112, 9.3)."""
+    if data.startswith(b"HTTP/1.0") and _STAYS.search(data, 0, head) is None:
+        return True
+    return _CLOSES.search(data, 0, head) is not None
+
+
+def _body(data: bytes, head: int, status: int, ended: bool) -> tuple[bytes, int] | None:
+    """Return the body of an answer, chunked or not, and its end; None while it is incomplete.
 
     A body without a length ends with the connection (RFC 9112, 6.3).
     """
@@ -178,28 +198,39 @@ def _body(data: bytes, head: int, status: int, ended: bool) -> bytes | None:
     for line in data[:head].split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         headers[name.strip().lower()] = value.strip().lower()
-    rest = data[head + 4 :]
+    start = head + len(HEAD_END)
     if headers.get(b"transfer-encoding") == b"chunked":
-        return _chunked(rest)
-    length = headers.get(b"content-length")
-    if length is None:
-        return b"" if status in (204, 304) else rest if ended else None
-    size = int(length)
-    return rest[:size] if len(rest) >= size else None
+        return _chunked(data, start)
+    if (length := headers.get(b"content-length")) is not None:
+        return _sized(data, start, length)
+    if status in (204, 304):
+        return b"", start
+    return (data[start:], len(data)) if ended else None
 
 
-def _chunked(rest: bytes) -> bytes | None:
+def _sized(data: bytes, start: int, length: bytes) -> tuple[bytes, int] | None:
+    length = length.strip()
+    if not length.isdigit():
+        raise ValueError(f"not HTTP/1.x: a length of {length[:SHOWN]!r}")
+    end = start + int(length)
+    return (data[start:end], end) if len(data) >= end else None
+
+
+def _chunked(data: bytes, start: int) -> tuple[bytes, int] | None:
     body = b""
-    while True:
-        line, separator, rest = rest.partition(b"\r\n")
-        if not separator:
+    while (line_end := data.find(b"\r\n", start)) >= 0:
+        stated = data[start:line_end].partition(b";")[0].strip()
+        if not _HEX.fullmatch(stated):
+            raise ValueError(f"not HTTP/1.x: a chunk of {stated[:SHOWN]!r} bytes")
+        size = int(stated, 16)
+        if size == 0:  # an empty line follows, perhaps after trailers
+            end = data.find(HEAD_END, line_end)
+            return (body, end + len(HEAD_END)) if end >= 0 else None
+        start = line_end + 2 + size + 2
+        if len(data) < start:
             return None
-        size = int(line.partition(b";")[0], 16)
-        if len(rest) < size + 2:
-            return None
-        if size == 0:
-            return body
-        body, rest = body + rest[:size], rest[size + 2 :]
+        body += data[line_end + 2 : start - 2]
+    return None
 
 
 class LoadClient:
@@ -215,19 +246,26 @@ class LoadClient:
         self._all: set[ClientConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._problem = ""  # why the last attempt to connect failed; "" if it did not
 
     async def open(self) -> None:
-        """Open all connections. Raises OSError if the target does not accept them."""
+        """Open all connections. Raises OSError if the target does not accept them in time."""
         for _ in range(self._size):
             await self._connect()
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: ClientConnection(self), self._host, self._port)
+        limit_s = self._patience_s + GIVE_UP_S
+        try:
+            async with asyncio.timeout(limit_s):
+                await loop.create_connection(lambda: ClientConnection(self), self._host, self._port)
+        except TimeoutError:
+            raise OSError(f"accepts no connection within {limit_s:g} s") from None
 
     def opened(self, connection: ClientConnection) -> None:
         self._all.add(connection)
         self.release(connection, perf_counter())
+        self._problem = ""
 
     def close(self) -> None:
         self._closing = True
@@ -252,13 +290,17 @@ class LoadClient:
             if call.waited_s <= self._patience_s:
                 connection.send(call)
                 return
-            call.listener.dropped(call, now)
+            self._drop(call, now)
         self._idle.append(connection)
 
     def _next_waiting(self, now: float) -> Call:
         call = self._waiting.popleft()
         call.waited_s = now - call.due
         return call
+
+    def _drop(self, call: Call, now: float) -> None:
+        call.problem = self._problem
+        call.listener.dropped(call, now)
 
     def ended(self, connection: ClientConnection) -> None:
         """Replace a connection that has ended."""
@@ -274,15 +316,15 @@ class LoadClient:
             try:
                 await self._connect()
                 return
-            except OSError:
+            except OSError as error:
+                self._problem = reason(error, f"http://{self._host}:{self._port}")
                 await asyncio.sleep(REOPEN_S)
 
     def sweep(self, now: float) -> None:
         """Drop calls that have waited too long, and give up on overdue answers."""
         waiting = self._waiting
         while waiting and now - waiting[0].due > self._patience_s:
-            call = self._next_waiting(now)
-            call.listener.dropped(call, now)
+            self._drop(self._next_waiting(now), now)
         for connection in list(self._all):
             current = connection.call
             if current is not None and now - current.due > self._patience_s + GIVE_UP_S:

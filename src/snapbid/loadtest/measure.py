@@ -96,8 +96,10 @@ def _client(tally: Tally, clocks: ClockReading) -> ClientFigures:
     lag_ms, wait_ms = tally.lag.percentile(99.0), tally.wait.percentile(99.0)
     matters_ms = max(LATE_MS, LATE_SHARE * tally.histogram.percentile(99.0))
     late, pool_full = lag_ms >= matters_ms, wait_ms >= matters_ms
-    why = ""
-    if percent >= BUSY_PERCENT:
+    why, broken = "", tally.examples.get(DROPPED)
+    if pool_full and broken:
+        why = f"connections could not be opened: {broken}"
+    elif percent >= BUSY_PERCENT:
         why = "the client itself was the bottleneck: the server may sustain more"
     elif late:
         why = "the client itself sent late, waiting for a processor: latencies include that"

@@ -232,7 +232,7 @@ def _failures(result: LoadResult) -> Iterator[str]:
         for failure in phase.failures
     ]  # fmt: skip
     if rows:
-        yield table("failures", "Wrong answers", ["rule", "count", "first"], rows)
+        yield table("failures", "Failures", ["what", "count", "first"], rows)
 
 
 def _objectives(result: LoadResult) -> Iterator[str]:

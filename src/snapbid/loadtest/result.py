@@ -18,7 +18,7 @@ class ClientFigures(Struct, frozen=True):
 class BrokenRuleCount(Struct, frozen=True):
     """A broken rule, with the number of cases and the first case."""
 
-    rule: str
+    rule: str  # or `dropped` and `lost`, if it is known why
     count: int
     example: str
 

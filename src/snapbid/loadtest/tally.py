@@ -111,6 +111,8 @@ class Tally(Struct, kw_only=True):
         took = now - call.due
         if took > self.timeout_s and kind in (*VALID, WRONG):
             kind = TIMEOUT
+        if call.problem:
+            self.fail(BrokenRule(kind, call.problem))
         self.done += 1
         self.kinds[kind] += 1
         if kind not in UNANSWERED and now <= self.until:
@@ -133,7 +135,7 @@ class Tally(Struct, kw_only=True):
         self.done = self.offered
 
     def fail(self, broken: BrokenRule) -> None:
-        """Count an answer that broke a rule; keep the first one for each rule as an example."""
+        """Count a broken rule or connection; keep the first one of each kind as an example."""
         self.failures[broken.rule] += 1
         self.examples.setdefault(broken.rule, broken.detail[:MAX_EXAMPLE])
 
