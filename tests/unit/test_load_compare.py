@@ -43,22 +43,51 @@ def test_phases_of_a_name_are_beside_each_other(compare: Any) -> None:
     assert "same" in first
 
 
-def test_phases_of_other_names_are_paired_in_order(compare: Any) -> None:
+def test_phases_of_other_names_are_paired_by_rate(compare: Any) -> None:
     status, text = compare(result(phase("load", 10.0)), result(phase("trial 1", 10.1)))
     assert status == 0
     assert "\nload and trial 1\n" in text
     assert "worse" not in text
 
 
+def test_trials_are_paired_by_rate(compare: Any) -> None:
+    """Their numbers say nothing; phases of a scenario keep their names at another rate."""
+    a = result(phase("trial 1", 1.0, rate=500), phase("trial 2", 2.0, rate=1000),
+               phase("trial 3", 3.0, rate=750), phase("calm", 4.0, rate=200))  # fmt: skip
+    b = result(phase("trial 1", 5.0, rate=1000), phase("trial 2", 6.0, rate=2000),
+               phase("calm", 7.0, rate=250))  # fmt: skip
+    status, text = compare(a, b)
+    assert status == 0
+    head, *pairs = text.split("\n\n")
+    assert [line for line in head.splitlines() if line.startswith("only")] == [
+        "only in A: trial 1 at 500/s",
+        "only in A: trial 3 at 750/s",
+        "only in B: trial 2 at 2,000/s",
+    ]
+    assert [pair.splitlines()[0] for pair in pairs] == ["trial 2 and trial 1", "calm"]
+
+
+def test_verdicts_are_shown(compare: Any) -> None:
+    failed = {"ok": False, "reason": "objective missed in load"}
+    given = result(phase("load", 1.0)), result(phase("load", 1.0, rate=9), verdict=failed)
+    status, text = compare(*given)
+    assert status == 0
+    a, b, *_ = text.splitlines()
+    assert a.endswith("UTC, PASSED")
+    assert b.endswith("UTC, FAILED: objective missed in load")
+
+
 def test_a_page_has_both_runs(compare: Any, tmp_path: Path) -> None:
     file = tmp_path / "both.html"
-    a, b = result(phase("load", 10.0)), result(phase("load", 20.0), target="http://b.example:80")
+    b = result(phase("load", 20.0), phase("step 2", 1.0, rate=7), target="http://b.example:80")
+    a = result(phase("load", 10.0))
     status, _ = compare(a, b, "--html", str(file))
     assert status == 0
     page = file.read_text()
     assert "http://b.example:80" in page
     assert "A: 10" in page
     assert "B: 20" in page
+    assert "only in B: step 2 at 7/s" in page
     assert '<em class="bad">+100.0%</em>' in page
     assert "<script" not in page
 

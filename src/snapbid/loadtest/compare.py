@@ -1,9 +1,11 @@
 """Compares two results of load tests phase by phase, as text and as a page.
 
-Phases are paired by name, or by order if they share no name; only measured phases count.
+Measured phases are paired by name and rate. The names of steps and trials are only numbers, so
+those are paired by rate alone if need be.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,6 +18,13 @@ from snapbid.loadtest.plots import Line
 from snapbid.loadtest.result import LoadResult, PhaseResult
 
 HEADS: Final = ("", "A", "B", "change")
+_NUMBERED: Final = re.compile(r"(step|trial) \d+", re.ASCII)
+# Which phases are a pair, in the order in which pairs are looked for.
+_ALIKE: Final[tuple[Callable[[PhaseResult, PhaseResult], bool], ...]] = (
+    lambda a, b: a.name == b.name and a.rate == b.rate,
+    lambda a, b: a.name == b.name and not _NUMBERED.fullmatch(a.name),
+    lambda a, b: a.rate == b.rate,
+)
 
 
 class ResultError(ValueError):
@@ -56,23 +65,34 @@ def read(path: Path) -> LoadResult:
         raise ResultError(f"{path} is not a result of snapbid load --json: {error}") from error
 
 
-def pairs(a: LoadResult, b: LoadResult) -> list[PhasePair]:
-    """Pair the measured phases by name, or else by order. Raises ResultError if no pair exists."""
-    measured_a, measured_b = ([phase for phase in run.phases if phase.measured] for run in (a, b))
-    by_name = {phase.name: phase for phase in measured_b}
-    found = [
-        PhasePair(phase.name, phase, by_name[phase.name])
-        for phase in measured_a
-        if phase.name in by_name
-    ]
-    if not found:
-        found = [
-            PhasePair(f"{one.name} and {other.name}", one, other)
-            for one, other in zip(measured_a, measured_b, strict=False)
-        ]
-    if not found:
+def pairs(a: LoadResult, b: LoadResult) -> tuple[list[PhasePair], list[str]]:
+    """Pair the measured phases; also return the others, in words.
+
+    Raises ResultError if one of the results has no measured phase.
+    """
+    left_a, left_b = ([phase for phase in run.phases if phase.measured] for run in (a, b))
+    if not (left_a and left_b):
         raise ResultError("one of the results has no measured phase: there is nothing to compare")
-    return found
+    order = list(left_a)
+    found: list[PhasePair] = []
+    for alike in _ALIKE:
+        for one in list(left_a):
+            other = next((phase for phase in left_b if alike(one, phase)), None)
+            if other is not None:
+                left_a.remove(one)
+                left_b.remove(other)
+                found.append(PhasePair(_title(one, other), one, other))
+    found.sort(key=lambda pair: order.index(pair.a))
+    unpaired = [
+        f"only in {letter}: {phase.name} at {rounded(phase.rate)}/s"
+        for letter, left in (("A", left_a), ("B", left_b))
+        for phase in left
+    ]
+    return found, unpaired
+
+
+def _title(a: PhaseResult, b: PhaseResult) -> str:
+    return a.name if a.name == b.name else f"{a.name} and {b.name}"
 
 
 def differences(pair: PhasePair) -> list[Difference]:
@@ -109,9 +129,11 @@ def unlike(a: LoadResult, b: LoadResult) -> list[str]:
 
 def text(a: LoadResult, b: LoadResult) -> str:
     """Render the comparison for a terminal."""
-    lines = [f"A: {a.target}, {a.started}", f"B: {b.target}, {b.started}"]
+    lines = [f"{name}: {run.target}, {run.started}, {_verdict(run)}" for name, run in _runs(a, b)]
     lines += [f"differs: {line}" for line in unlike(a, b)]
-    for pair in pairs(a, b):
+    paired, unpaired = pairs(a, b)
+    lines += unpaired
+    for pair in paired:
         lines += ["", pair.name]
         lines += [
             f"  {each.name:<12}{rounded(each.a):>12}{rounded(each.b):>12}  {each.change:>9}"
@@ -123,6 +145,14 @@ def text(a: LoadResult, b: LoadResult) -> str:
     return "\n".join(lines)
 
 
+def _runs(a: LoadResult, b: LoadResult) -> tuple[tuple[str, LoadResult], ...]:
+    return ("A", a), ("B", b)
+
+
+def _verdict(run: LoadResult) -> str:
+    return "PASSED" if run.verdict.ok else f"FAILED: {run.verdict.reason}"
+
+
 def page(a: LoadResult, b: LoadResult) -> str:
     """Render the comparison as a self-contained page."""
     return "\n".join([start("Two load tests"), *_main(a, b), "</main></body></html>", ""])
@@ -130,14 +160,17 @@ def page(a: LoadResult, b: LoadResult) -> str:
 
 def _main(a: LoadResult, b: LoadResult) -> Iterator[str]:
     yield "<header><h1>Two load tests</h1>"
-    for letter, run in (("A", a), ("B", b)):
-        style, word = ("good", "passed") if run.verdict.ok else ("bad", "failed")
+    for letter, run in _runs(a, b):
+        style = "good" if run.verdict.ok else "bad"
         yield f'<p class="verdict {style}"><b>{letter}</b> {escape(run.target)}, '
-        yield f"{escape(run.started)}, {word}. {escape(run.verdict.reason)}</p>"
+        yield f"{escape(run.started)}, {escape(_verdict(run))}</p>"
     for line in unlike(a, b):
         yield f'<p class="verdict warn"><b>Differs</b> {escape(line)}</p>'
+    paired, unpaired = pairs(a, b)
+    for line in unpaired:
+        yield f'<p class="verdict warn">{escape(line)}</p>'
     yield "</header>"
-    for number_, pair in enumerate(pairs(a, b), 1):
+    for number_, pair in enumerate(paired, 1):
         yield f'<section class="plots">{_percentiles(pair)}{_over_time(pair)}</section>'
         yield table(f"phase-{number_}", pair.name, HEADS, map(_row, differences(pair)))
 
