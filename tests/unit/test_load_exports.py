@@ -54,6 +54,14 @@ def outcomes(element: ElementTree.Element) -> dict[str, tuple[str, str]]:
     return found
 
 
+def test_no_name_makes_a_suite_malformed() -> None:
+    named = {**MISSED, "phase": "a\x01b", "objective": "bid-rate=9% (90% of a\x01b's)"}
+    element = suite(objectives=[named], settings={"traffic": "replay of \udc80.jsonl"})
+    assert "a\ufffdb: bid-rate=9% (90% of a\ufffdb's)" in outcomes(element)
+    (traffic,) = element.findall("properties/property[@name='traffic']")
+    assert traffic.get("value") == "replay of \ufffd.jsonl"
+
+
 def test_suite_of_a_failed_run() -> None:
     element = suite(
         objectives=[MISSED, MET], notices=NOTICES, events=EVENTS, reconciliation=DIFFERENT,

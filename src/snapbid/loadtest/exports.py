@@ -39,9 +39,12 @@ def junit(result: LoadResult) -> bytes:
     for phase, name, why, tag in _cases(result):
         case = SubElement(suite, "testcase", classname=phase, name=name)
         if why:
-            SubElement(case, tag, message=NO_XML.sub("\N{REPLACEMENT CHARACTER}", why))
+            SubElement(case, tag, message=why)
     for name, tag in (("tests", "testcase"), ("failures", "failure"), ("skipped", "skipped")):
         suite.set(name, f"{len(list(suite.iter(tag)))}")
+    for element in suite.iter():
+        for name, value in element.items():
+            element.set(name, NO_XML.sub("\N{REPLACEMENT CHARACTER}", value))
     ElementTree.indent(suite)
     text: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return text + b"\n"

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from snapbid.loadtest.auctions import SSP_FORM
 from snapbid.loadtest.options import MAX_RATE, Mix, OptionError, duration
 from snapbid.loadtest.plan import Faults, Phase
 
@@ -51,6 +52,9 @@ def read(path: Path) -> list[ScenarioPhase]:
     names = [phase.name for phase in phases]
     for number, phase in enumerate(phases):
         _seconds(phase)
+        for ssp in phase.ssps:
+            if not SSP_FORM.fullmatch(ssp):
+                raise OptionError(f"--scenario: {phase.name}: ssps: {ssp!r} is no SSP id")
         if phase.name in names[:number]:
             raise OptionError(f"--scenario: two phases are called {phase.name!r}: rename one")
         if phase.from_ == phase.rate:
