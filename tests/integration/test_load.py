@@ -5,6 +5,7 @@ import json
 import re
 import signal
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -119,6 +120,42 @@ def test_another_bidder_is_tested_with_a_corpus(load: Any, tmp_path: Path) -> No
     assert set(stub.targets) == {"/openrtb2/nova/bid", "/won?price=2.5"}
     assert result["settings"]["traffic"] == "corpus corpus"
     assert result["reconciliation"]["status"] == "not done"
+
+
+@pytest.mark.parametrize(("tmax", "late"), [({"tmax": 5}, 50), ({"tmax": 60_000}, 0), ({}, 0)])
+def test_bids_after_tmax_are_counted(
+    load: Any, tmp_path: Path, tmax: Document, late: int
+) -> None:  # fmt: skip
+    """And are bids, since only `--timeout` is a limit."""
+    asked = {"id": "x", "imp": [{"id": "1", "banner": {"w": 300, "h": 250}}], **tmax}
+    (tmp_path / "asked.jsonl").write_text(json.dumps(asked))
+    with StubBidder(bid, delay_s=0.02).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, "--replay", str(tmp_path / "asked.jsonl"), "--rate", "50",
+            "--duration", "1s", "--arrivals", "even", "--timeout", "10s", "--objective", "p99=20s",
+        )  # fmt: skip
+    assert status == 0, output
+    assert measured(result)["kinds"] == {"bid": 50}
+    assert measured(result)["late"] == late
+    assert ("bids after their request's tmax: 50" in output) is (late > 0)
+
+
+def test_another_bidder_may_answer_200_without_a_bid(load: Any) -> None:
+    empty: list[Document] = [
+        {"nbr": 2}, {"seatbid": []}, {"cur": "EUR", "seatbid": [{"bid": []}]},
+    ]  # fmt: skip
+    ways = cycle(empty)
+
+    def answer(request: Document) -> bytes:
+        return with_body(200, json.dumps({"id": request["id"], **next(ways)}).encode())
+
+    with StubBidder(answer).running() as stub:
+        status, result, output = load(
+            stub.url, *QUICK, *BIDLESS, "--target-path", "/bid", "--rate", "50", "--duration", "1s",
+            "--arrivals", "even", "--timeout", "10s", "--objective", "p99=20s",
+        )  # fmt: skip
+    assert status == 0, output
+    assert measured(result)["kinds"] == {"no bid": 50}
 
 
 def test_a_corpus_that_cannot_be_sent(load: Any, tmp_path: Path) -> None:

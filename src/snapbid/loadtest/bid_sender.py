@@ -6,7 +6,7 @@ from typing import Final
 
 from snapbid.loadtest.accounts import Account
 from snapbid.loadtest.auctions import Auction, AuctionSource
-from snapbid.loadtest.check import BrokenRule, check, parse
+from snapbid.loadtest.check import BrokenRule, check, has_bid, parse
 from snapbid.loadtest.client import Call, LoadClient, Manner
 from snapbid.loadtest.notice_sender import NoticeSender
 from snapbid.loadtest.plan import Faults
@@ -88,16 +88,14 @@ class BidSender:
         if status == 204:
             kind = NO_BID
         elif status == 200:
-            broken = self._check(call, body, now)
-            kind = WRONG if broken else BID
-            if broken:
-                tally.fail(broken)
+            kind = self._check(call, body, now)
         else:
             kind = f"status {status}"
             tally.fail(BrokenRule(kind, _start(body)))
         return kind
 
-    def _check(self, call: Call, body: bytes, now: float) -> BrokenRule | None:
+    def _check(self, call: Call, body: bytes, now: float) -> str:
+        """Check an answer with a body; return the kind of its outcome."""
         auction: Auction
         auction, auction_id = call.context
         account = self._accounts[auction.ssp]
@@ -105,11 +103,18 @@ class BidSender:
             account.bids += 1
         response = parse(body, ours=self._ours)
         if isinstance(response, BrokenRule):
-            return response
-        broken = check(response, auction_id, auction.limits, ours=self._ours)
-        if broken is None and auction.counts and now - call.due <= self.tally.timeout_s:
+            self.tally.fail(response)
+            return WRONG
+        if broken := check(response, auction_id, auction.limits, ours=self._ours):
+            self.tally.fail(broken)
+            return WRONG
+        took_s = now - call.due
+        if auction.counts and took_s <= self.tally.timeout_s:
             self._notices.plan(response, auction.limits, account, now)
-        return broken
+        if not has_bid(response):
+            return NO_BID
+        self.tally.late += auction.limits.tmax_s < took_s <= self.tally.timeout_s
+        return BID
 
     def dropped(self, call: Call, now: float) -> None:
         self.tally.end(call, now, DROPPED)

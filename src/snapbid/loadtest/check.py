@@ -128,6 +128,7 @@ class RequestLimits(NamedTuple):
     currency: str | None  # of the bids; None if no accepted currency has a rate
     usd_per_unit: Fraction | int  # its rate
     needs_dsa: bool
+    tmax_s: float
     others: Mapping[str, "RequestLimits"] = MappingProxyType({})  # by currency; see `_others`
 
 
@@ -166,6 +167,7 @@ def _request_limits(request: BidRequest, rates: Rates, currency: str | None) -> 
         currency,
         unit,
         _needs_dsa(request),
+        request.tmax / 1000 if request.tmax and request.tmax > 0 else math.inf,
     )
 
 
@@ -267,14 +269,16 @@ def check(
     """Return the first rule that an answer breaks, or None.
 
     `auction` is the auction's id, which must not need escaping in a URL. If `ours`, the
-    notification URLs must be those of document 2. If not, any accepted currency will do, fields
-    missing from a bid are first filled in by `_complete`, and the creative of a bid without a media
-    type is not checked.
+    notification URLs must be those of document 2. If not, an answer needs no bid, any accepted
+    currency will do, fields missing from a bid are first filled in by `_complete`, and the creative
+    of a bid without a media type is not checked.
     """
-    if not ours:
-        limits = limits.others.get(response.cur, limits)
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")
+    if not ours:
+        if not has_bid(response):
+            return None
+        limits = limits.others.get(response.cur, limits)
     if response.cur != limits.currency:
         return BrokenRule("currency", f"a bid in {response.cur}")
     seen: set[str] = set()
@@ -300,6 +304,11 @@ def check(
             if broken:
                 return broken
     return None if seen else BrokenRule("response", "a 200 without a bid")
+
+
+def has_bid(response: ReceivedResponse) -> bool:
+    """Return whether it has a bid; it may have `nbr` instead (OpenRTB 2.6, 4.2.1)."""
+    return any(seatbid.bid for seatbid in response.seatbid)
 
 
 def _complete(bid: ReceivedBid, imp_limits: ImpLimits) -> None:

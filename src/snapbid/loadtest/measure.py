@@ -78,6 +78,7 @@ def result(
         client=_client(tally, clocks),
         held=not missed,
         missed=missed,
+        late=tally.late,
     )
     return figures, judged
 

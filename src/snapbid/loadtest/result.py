@@ -57,6 +57,7 @@ class PhaseResult(Struct, frozen=True):
     client: ClientFigures
     held: bool  # the objectives
     missed: str  # the objectives that were missed, with the values
+    late: int = 0  # bids in time, but after their request's `tmax`
 
 
 class ObjectiveResult(Struct, frozen=True):

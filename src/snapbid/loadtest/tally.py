@@ -49,6 +49,7 @@ class Tally(Struct, kw_only=True):
     offered: int = 0
     done: int = 0
     answered_in_phase: int = 0
+    late: int = 0  # bids in time, but after their request's `tmax`
     kinds: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = {}
@@ -62,6 +63,7 @@ class Tally(Struct, kw_only=True):
         self.offered += other.offered
         self.done += other.done
         self.answered_in_phase += other.answered_in_phase
+        self.late += other.late
         self.kinds += other.kinds
         self.failures += other.failures
         self.examples = other.examples | self.examples

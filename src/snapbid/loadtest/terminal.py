@@ -118,6 +118,8 @@ def _phase(phase: PhaseResult) -> Iterator[str]:
     )
     kinds = ", ".join(f"{kind} {count}" for kind, count in phase.kinds.items())
     yield f"  answers: {kinds or 'none'}"
+    if phase.late:
+        yield f"  bids after their request's tmax: {phase.late}"
     yield f"  bid rate {phase.bid_percent:.1f}%, errors {phase.error_percent:.3f}%"
     latency = "  ".join(f"{name} {value:.2f}" for name, value in phase.latency_ms.items())
     yield f"  latency (ms, from the scheduled time): {latency}"
