@@ -164,7 +164,9 @@ def samples(**more: Any) -> dict[tuple[str, ...], float]:
 
 
 def test_metrics_of_a_run() -> None:
-    found = samples(notices=NOTICES, reconciliation=DIFFERENT, verdict=FAILED, capacity=800.0)
+    found = samples(
+        notices=NOTICES, events=EVENTS, reconciliation=DIFFERENT, verdict=FAILED, capacity=800.0
+    )
     assert found[("passed",)] == 0
     assert found[("capacity",)] == 800
     assert found["rate", "load"] == found["completed_rate", "load"] == 100
@@ -176,6 +178,9 @@ def test_metrics_of_a_run() -> None:
     assert found["notices", "win"] == 5
     assert found["notices_failed", "win"] == 1
     assert found["notices_failed", "loss"] == 0
+    assert found[("event_batches",)] == 3
+    assert found[("event_batches_failed",)] == 1
+    assert found[("events_accepted",)] == 20
     assert found["reconciled", "bids", "sent", "acme"] == 160
     assert found["reconciled", "bids", "reported", "acme"] == 150
     assert not any("warm-up" in labels for labels in found)

@@ -101,6 +101,10 @@ def _metrics(result: LoadResult) -> "Iterator[Metric]":
     yield _gauge("notices", "Notices.", ("kind",), [((kind,), n) for kind, n in fired.items()])
     rows = [((kind,), failed.get(kind, 0)) for kind in fired]
     yield _gauge("notices_failed", "Notices that failed.", ("kind",), rows)
+    if (events := result.events) is not None:
+        yield _gauge("event_batches", "Event batches.", (), [((), events.batches)])
+        yield _gauge("event_batches_failed", "Batches that failed.", (), [((), events.failed)])
+        yield _gauge("events_accepted", "Accepted events.", (), [((), events.events_accepted)])
     text = "Figures of the reconciliation: the client's account and the report's growth."
     sides = [
         ((row.ssp, row.what, side), count)
