@@ -3,6 +3,8 @@
 import base64
 import contextlib
 import json
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,6 +50,17 @@ def test_everything_needs_the_token(guarded: Stack) -> None:
         twice = head("GET", "/metrics", {"host": "localhost", "authorization": f"Bearer {TOKEN}"})
         wire.write(twice[:-2], f"authorization: Bearer {TOKEN}x\r\n\r\n".encode())
         assert wire.socket.recv(64).startswith(b"HTTP/1.0 401")
+
+
+def test_clients_that_go_away_leave_no_traceback(guarded: Stack) -> None:
+    """Which would look like a crash in the log; the stack fails at the end if it has one."""
+    request = head("GET", "/metrics", {"host": "localhost", "authorization": f"Bearer {TOKEN}"})
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", guarded.ops_port)) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.sendall(request)  # closed with a reset
+    assert ask(guarded, "GET", "/metrics", ops=True, authorization=f"Bearer {TOKEN}")[0] == 200
+    assert "Traceback" not in guarded.output
 
 
 def test_the_token_opens_everything(guarded: Stack) -> None:

@@ -463,7 +463,7 @@ def test_redis_refuses_what_a_newer_one_wrote(place: Path, monkeypatch: pytest.M
     with Home(place / "home") as home:
         redis = Redis(home)
         (redis.data / "appendonlydir").mkdir(parents=True)
-        with pytest.raises(EmbeddedError, match=r"written by Redis 7\.0, and only .*\(6\.2\)"):
+        with pytest.raises(EmbeddedError, match=r"written by Redis 7\.0, but only .*\(6\.2\)"):
             redis.start()
 
 

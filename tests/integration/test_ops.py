@@ -438,7 +438,7 @@ def test_however_a_connection_to_the_warehouse_ends_it_is_unavailable(
     monkeypatch.setattr(watch, "RETRY_S", 0.1)
     with watching(tmp_path, redis_url, database) as watched:
         eventually(lambda: watched.snapshot.warehouse is True, "the warehouse to be seen")
-        monkeypatch.setattr("snapbid.operations.dashboard.watch.registry.fetch_numbered", fail)
+        monkeypatch.setattr("snapbid.operations.dashboard.watch.registry.fetch_counted", fail)
         eventually(lambda: watched.snapshot.warehouse is False, "its absence to be seen")
     assert "without some figures" not in caplog.text
 

@@ -10,13 +10,14 @@ import hmac
 import ipaddress
 import re
 import socketserver
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -140,6 +141,11 @@ class OpsServer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind without the base class's lookup of the host name, which may be slow."""
         socketserver.TCPServer.server_bind(self)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print an error's traceback, unless the client has only gone away."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
     def start(self) -> None:
         threading.Thread(target=self.serve_forever, name="ops", daemon=True).start()
