@@ -4,7 +4,7 @@ import re
 from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from snapbid.campaigns.campaign import Campaign, Creative, Values
+from snapbid.campaigns.campaign import Campaign, Creative, Values, outside_flight
 from snapbid.campaigns.domains import line_of
 from snapbid.campaigns.markup import Language, MacroPlace, macro_places
 from snapbid.campaigns.native import NativeAd
@@ -63,7 +63,7 @@ EPOCH_HOUR: Final = 72  # of the week: 1970 began on a Thursday
 
 def why_never_bids(campaign: Campaign, now_ms: int) -> str | None:
     """Return why a campaign can never bid after `now_ms` (epoch ms); None if no reason is found."""
-    if campaign.ends_at_ms is not None and campaign.ends_at_ms <= now_ms:
+    if outside_flight(campaign.starts_at_ms, campaign.ends_at_ms, now_ms) == "ended":
         return "ends_at is in the past"
     for dimension, values in campaign.targeting.items():
         if values.exclude and values.include and _excludes_all(dimension, values):

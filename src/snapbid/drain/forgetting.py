@@ -84,11 +84,15 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The canonical ids under which a family's users may be known; empty for a product."""
+        return (self.name, *self.former) if self.kind == "ssp" else ()
+
     def hashes(self, key: PersonKey, ids: Iterable[str]) -> set[int]:
         """Return the hashes of `ids`, as members if the place is an SSP, otherwise as persons."""
         if self.kind == "ssp":
-            scopes = self.name, *self.former
-            return {key.member("user", id, scope) for id in ids for scope in scopes}
+            return {key.member("user", id, family) for id in ids for family in self.families}
         return {of(self.name, id) for id in ids for of in (key.user, key.visitor)}
 
 
@@ -349,9 +353,7 @@ def _in_caps(where: Mapping[str, Iterable[Place]]) -> list[str]:
         name
         for id, places in where.items()
         for spelt in spellings([id])
-        for name in cap_names(
-            spelt, [id for of in places if of.kind == "ssp" for id in (of.name, *of.former)]
-        )
+        for name in cap_names(spelt, [family for of in places for family in of.families])
     )
 
 
