@@ -204,7 +204,7 @@ class _ChunkRows:
             yield gap
 
     def _gap(self, broken: bool) -> LoggedRow | None:
-        """Return a gap row for rows missing after the last row; None if there is nothing to add."""
+        """Return the gap row to add after the last row; None if no rows are missing there."""
         states = [ChunkState.read(chunk.mapped) for chunk in self._worker.chunks]
         used = [state for state in states if state.first]
         if not used:
@@ -216,7 +216,10 @@ class _ChunkRows:
 
 
 def _gap(state: ChunkState, sequence: int, boot_id: bytes, broken: bool) -> LoggedRow | None:
-    """Return a gap row for rows lost with a worker or its machine; None if no rows were lost."""
+    """Build a gap row, which says how many rows were lost and why; None if none were lost.
+
+    `broken`: whether some of the worker's rows are unreadable.
+    """
     since, until = state.begun_ms - IN_FLIGHT_MS, state.begun_ms
     if state.lost:
         since = min(since, state.lost_since_ms)

@@ -80,7 +80,7 @@ class BodyDeadline:
         self._earlier: deque[AwaitedMessages] = deque()
 
     async def keep(self, timeout_s: float) -> None:
-        """Tick until cancelled, allowing each body at least `timeout_s` to arrive."""
+        """End overdue requests until cancelled; a body has at least `timeout_s` to arrive."""
         every_s, self.ticks = ticks(timeout_s)
         while True:
             await beat(every_s)
@@ -100,7 +100,7 @@ class BodyDeadline:
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """A complete answer, as its two ASGI messages; constant messages are shared."""
+    """A complete answer as two ASGI messages, which several answers may share."""
 
     start: Message
     end: Message

@@ -24,7 +24,7 @@ decide which primary of a cluster holds the shard (`hash_tag`):
     {sbN}:fe:CAMPAIGN:USER    a capped user's holds
     {sbN}:fc:CAMPAIGN:USER    a capped user's impressions
     {sbN}:o:M                 outbox: notices for impressions of users in shard M (outbox.py)
-    {sbN}:posted              number of the entries in each outbox
+    {sbN}:posted              how many entries each outbox has
     {sbN}:o                   the sweeper that leases these outboxes, and until when (hold clock)
     {sbN}:outboxes            time up to which each shard's outbox for this one is delivered
     {sbN}:delivered           time up to which all these outboxes are delivered

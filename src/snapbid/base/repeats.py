@@ -13,7 +13,7 @@ Fields: TypeAlias = Mapping[str, object]
 class RepeatedLog:
     """A logger that repeats a message at most once a minute, and counts suppressed repetitions.
 
-    Messages are compared before formatting, so their fields do not matter.
+    Messages that differ only in the values of their fields count as the same.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = monotonic) -> None:

@@ -104,10 +104,11 @@ class BidIds:
 class ResponseWriter:
     """A writer of bid responses (OpenRTB 2.6, 4.2), which fills in templates in one buffer.
 
-    After the pieces of a bid come its notification URLs, then `end`. `urls`: the start of each URL,
-    and its path with the beginning of the query. All bids together take at most `most` bytes,
-    unless the first bid alone takes more. `sign`, if given, makes `/n/TOKEN` from the auction id
-    and the impression id; it is written between the start and the path of each URL.
+    Each bid consists of its template's pieces, its notification URLs, and `end`. `urls`: for each
+    notification URL, its start, and its path with the beginning of the query. All bids together
+    take at most `most` bytes, unless the first bid alone takes more. `sign`, if given, makes
+    `/n/TOKEN` from the auction id and the impression id; it is written between the start and the
+    path of each URL.
     """
 
     def __init__(

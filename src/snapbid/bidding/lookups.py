@@ -74,7 +74,7 @@ class CountryOfAddress(Protocol):
 
 
 class Memo(dict[str, T]):
-    """A cache of a function's results, cleared when full; those for long strings are not kept."""
+    """A cache of a function's results, cleared when full; results for long strings are not kept."""
 
     def __init__(self, function: Callable[[str], T], max_entries: int) -> None:
         super().__init__()

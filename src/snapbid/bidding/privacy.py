@@ -77,7 +77,10 @@ def objections(signals: PrivacySignals, vendor: int | None) -> Iterator[Objectio
 
 
 def _all_allow(listed: set[int], strings: list[gpp.Sections | None], vendor: int | None) -> bool:
-    """Return whether all listed sections are known, and those of Canada and the US allow use."""
+    """Return whether the listed sections of GPP strings permit the use of user data.
+
+    All sections must be known; only those of Canada and the US are evaluated.
+    """
     if not listed <= gpp.KNOWN:
         return False
     if gpp.TCF_CANADA in listed:

@@ -145,7 +145,7 @@ class _Asking(NamedTuple):
 
 
 def _furthest(verdict: _Verdict) -> int:
-    """Rank a refusal: the later the matcher checks the rule that refused, the higher."""
+    """Rank a refusal by its rule: rules that the matcher checks later rank higher."""
     refusal, dimension = verdict
     return dimension if refusal == Refusal.REFUSED_TARGETING else _ORDER[refusal]
 

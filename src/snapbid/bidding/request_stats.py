@@ -49,7 +49,8 @@ class RequestTotals(msgspec.Struct):
 class RequestStats:
     """Request statistics of one SSP in this worker, between two writes to Redis.
 
-    `counts` is kept by the bid path for every request; the rest concerns only some requests.
+    The bid path updates `counts` for every request. All other figures concern only some requests,
+    such as test requests.
     """
 
     __slots__ = (

@@ -29,7 +29,7 @@ class NoticeSigner:
         self._families: dict[bytes, str] = {}
 
     def use_families(self, canonicals: Iterable[str]) -> None:
-        """Set the canonical ids of the registered families; `canonical` finds only these."""
+        """Set the registered families, by canonical id; for others, `canonical` returns ""."""
         self._families = {family_of(canonical): canonical for canonical in canonicals}
 
     def canonical(self, family: bytes) -> str:

@@ -178,9 +178,10 @@ class CatalogSnapshot:
             self.core.refuse(rank, ssp)
 
     def is_refused(self, rank: int, shard: int, cost: int, ssp: str | None = None) -> bool:
-        """Return whether a shard refused this or a lower cost since the last reactivation.
+        """Return whether a shard refuses the campaign at this cost.
 
-        Costs above MAX_COST are always refused. `ssp`: the SSP of the bid; None: any SSP.
+        It does so if it has refused the same or a lower cost since the last reactivation, and
+        always if the cost is above MAX_COST. `ssp`: the SSP of the bid; None: any SSP.
         """
         refused = self.refused.get(rank)
         least = None if refused is None else refused.shards.get(shard)

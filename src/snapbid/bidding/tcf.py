@@ -30,7 +30,7 @@ _DISCLOSED_VENDORS, _ALLOWED_VENDORS, _PUBLISHER = 1, 2, 3  # segment types
 
 
 class _Framework(Struct, frozen=True):
-    """The string format of a framework: positions in its core, and the encoding of id ranges."""
+    """The format of a framework's consent strings: positions in the core, encoding of id ranges."""
 
     text: re.Pattern[str]  # begins with the version's character; the shortest core, and segments
     purposes_1_3_4: int  # bits in the purposes' character
@@ -67,7 +67,7 @@ def _grants(text: str, vendor: int | None, form: _Framework) -> bool:
 
 
 def _grants_vendor(bits: Bits, vendor: int, form: _Framework) -> bool:
-    """Read the core; return whether the vendor has consent that no restriction overrides."""
+    """Return whether a consent string's core permits the vendor to use user data."""
     bits.position = form.vendors
     if not form.read_vendors(bits, vendor):
         return False

@@ -107,7 +107,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class _Shape(Struct, frozen=True):
-    """The shape of a field: the kind of its values; whether it is a list, a value, or either."""
+    """The kind of a field's values; `many`: the field is a list; `either`: or a single value."""
 
     kind: str  # "text", "integer", "enumeration", "flag", "number", "struct", "any"
     struct: type[Struct] | None = None

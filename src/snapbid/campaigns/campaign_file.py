@@ -109,7 +109,7 @@ class _Checker:
         self.mistakes.append(CampaignMistake("", rule, line))
 
     def refuse_file(self, what: str) -> None:
-        """Report that the file is of the wrong kind; `what` describes it."""
+        """Report that the file is of the wrong kind; `what` follows the words "the file"."""
         rule = (
             f"the file {what}: expected JSON {self._noun}s: an array or a single {self._noun}"
             " in a .json file, one per line in any other file"
@@ -117,7 +117,7 @@ class _Checker:
         self.mistakes.append(CampaignMistake("", rule))
 
     def refuse_if_empty(self) -> None:
-        """Report that the file has no document."""
+        """Add a mistake if the file contains no document."""
         if self.is_empty and not self.mistakes:
             self.refuse_file(f"contains no {self._noun}")
 

@@ -67,7 +67,7 @@ class ClickKey:
         self.keys = blake2b(secret, digest_size=48, person=b"snapbid clicks").digest()
 
     def make(self, click: Click) -> str:
-        """Encode a click as a signed click id, with the person masked."""
+        """Encode a click as a signed click id, in which the person is masked with this key."""
         content = _LAYOUT.pack(_VERSION << 4 | self.number, *click)
         if click.person:
             content = content[:-8] + _PERSON.pack(click.person ^ self._mask(content))

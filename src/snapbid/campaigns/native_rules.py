@@ -171,7 +171,7 @@ def read_response(text: str, at: Path, mistakes: Mistakes) -> Response | None:
 
 
 def _document(response: Fields, names: dict[str, str], at: Path, mistakes: Mistakes) -> Fields:
-    """Convert a response to a `native` object; add to `names` where its fields come from."""
+    """Convert a response to a `native` object; record in `names` where each field comes from."""
     document: Fields = _only(response, _SAME, at, mistakes, used=("ver", "assets", "jstracker"))
     if "link" in document:
         place: Path = (at, "link")

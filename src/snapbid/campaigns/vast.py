@@ -134,7 +134,7 @@ def read(text: str) -> Vast:
 
 
 class _Builder:
-    """A builder of the tree of a document's elements."""
+    """Builds the tree of elements of an XML document."""
 
     def __init__(self) -> None:
         self._parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
@@ -425,7 +425,7 @@ def _duration(text: str) -> float | None:
 
 
 def _found(node: Node, name: str) -> str:
-    """Format an attribute for a message."""
+    """Quote an attribute's value for a message; return `none` if the element lacks it."""
     value = node.attributes.get(name)
     return "none" if value is None else f'"{value[:60]}"'
 

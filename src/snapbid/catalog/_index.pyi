@@ -112,9 +112,9 @@ class Query:
     def impression(self, imp: Any, rivals: list[str] | None = None) -> bool:
         """Start the search for campaigns that may bid on an impression.
 
-        Returns False if its floor has no exchange rate, or if the time is up. `rivals`: the
-        advertisers of other impressions in the same pod, as `Index.advertiser` names them; they may
-        not bid on this one.
+        Returns False if its floor is in a currency without a rate, or if the time is up. `rivals`:
+        the advertisers of other impressions in the same pod, as `Index.advertiser` names them; they
+        may not bid on this one.
         """
     def allow(self, left_s: float, processor_s: float) -> None:
         """Limit the rest of the search to `left_s`, and to `processor_s` of processor time."""
@@ -143,11 +143,15 @@ class Query:
     def counts(self) -> dict[str, int]:
         """Counts of the work that the search has done in the base so far.
 
-        `blocks` counts the blocks of campaigns searched, and `candidates` the campaigns in these
-        blocks that passed the filters made of rows of bits. `rows` counts the filters with a single
-        row, `flats` those with several rows, and `groups` those that have lists of ranks.
-        `verified` counts the candidates that passed the groups, too; only these campaigns were
-        checked against the other rules. `postings` counts the rows and lists in flats and groups.
+            blocks      blocks of campaigns searched
+            rows        filters that are a single row of bits
+            flats       filters of several rows
+            groups      filters that include lists of ranks
+            postings    rows and lists in all flats and groups
+            candidates  campaigns in the searched blocks that passed rows and flats
+            verified    candidates that also passed the groups
+
+        Only verified campaigns are checked against the other rules.
         """
 
 @final

@@ -85,7 +85,7 @@ class AcceptedEvents:
     async def _fetch_stored(
         self, connection: asyncpg.Connection, minutes: Iterable[Minute]
     ) -> Counter[Minute]:
-        """Count the stored events of each hour with a given minute, by minute and product."""
+        """Count stored events by minute and product, in each hour that includes a given minute."""
         stored = Counter[Minute]()
         for hour in sorted({minute // 60 for minute, _ in minutes}):
             stored.update(await comparison.count_events(connection, hour))

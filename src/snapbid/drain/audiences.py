@@ -88,7 +88,7 @@ class Persons:
         }
 
     def everyone(self, person: int) -> list[int]:
-        """Return a person and, if it is an anonymous id, the users behind that id."""
+        """Return a person and, for an anonymous id, the users behind it."""
         return [person, *self.users.get(person, ())]
 
 

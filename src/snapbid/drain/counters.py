@@ -226,7 +226,7 @@ class ShardCounters:
         return await fetch_segments(self._redis, self._keys)
 
     async def drop_segments(self, segments: Iterable[str]) -> None:
-        """Forget runs that have no counters, with their generation numbers (see `remove_day`)."""
+        """Forget runs that have no counters left, and their generations (see `remove_day`)."""
         gone = set(segments)
         kept: Any = await self._redis.hkeys(self._keys.generations)
         fields = [field for field in kept if field.decode().rpartition(" ")[0] in gone]

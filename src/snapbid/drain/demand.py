@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class DemandBuilder:
-    """Starts rebuilds of the demand signals in the warehouse at `dsn` when they are due."""
+    """Starts a rebuild of the demand signals in the warehouse at `dsn` whenever one is due."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

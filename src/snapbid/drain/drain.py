@@ -345,7 +345,7 @@ class Drain:
 
 
 def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
-    """Defer counters to a later round; `indices`: their positions among those of all parts."""
+    """Defer counters to a later round; `indices`: positions in the joined batches of all parts."""
     counters = [
         (part, segment.segment, counter)
         for part in parts

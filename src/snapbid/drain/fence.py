@@ -59,7 +59,7 @@ class _Known(NamedTuple):
 
 
 class Fence:
-    """Compares what ledger and warehouse have recorded of each shard, and numbers its batches."""
+    """Compares the records that ledger and warehouse keep of each shard; numbers its batches."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}

@@ -103,9 +103,10 @@ class LoggedAuctions:
         return self._read[day][1]
 
     async def _named(self, day: datetime.date, lacking: Lacking) -> Difference:
-        """Name in a difference a few recent auctions whose bid or notice the ledger lacks.
+        """Add to a difference some recent auctions whose logged bid or notice the ledger lacks.
 
-        Returns the difference unchanged if there are none, or if the log's files are gone.
+        Returns the difference unchanged if no such auction is found, or if the log's files are
+        gone.
         """
         from snapbid.auctionlog import daily
 

@@ -92,8 +92,8 @@ class Rounds(Protocol):
 class Duty(NamedTuple):
     """A task of the drain; `name` is its name in the log.
 
-    `acquire`, if any, prepares the session or acquires the task's lease. Counters and events are
-    not leased as a whole: drains share them by shard (leases.py).
+    `acquire`, if set, prepares the database session; if the task needs a lease, it acquires the
+    lease. Counters and events are not leased as a whole: drains share them by shard (leases.py).
     """
 
     acquire: Callable[[asyncpg.Connection], Awaitable[bool]] | None

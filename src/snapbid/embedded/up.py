@@ -54,7 +54,7 @@ class UpError(RuntimeError):
 
 
 def run(settings: Settings) -> int:
-    """Run until a signal arrives; return 0. If starting fails, print the reason and return 1."""
+    """Run `snapbid up` until a signal arrives; return 0, or 1 with a message if starting fails."""
     with Signals() as signals:
         try:
             with Home(settings.home) as home:

@@ -61,7 +61,7 @@ class Clicks(NamedTuple):
     def of(self, row: EventRow) -> ClickLink | None:
         """Return the click that a row's click id names.
 
-        Return None if the row has no click id, or if it has a flag.
+        Return None for a row without a click id, and for a row with a flag.
         """
         return None if row.flags or (named := _named(row)) is None else self.links[named]
 

@@ -278,7 +278,7 @@ def _printable(key: str) -> str:
 
 
 def _shown(path: Iterable[str | int]) -> str:
-    """Format a path inside a field's value, such as `.key[0]`; findings append it to the field."""
+    """Format a path inside a field's value, to follow the field's name, such as `.key[0]`."""
     return "".join(
         f"[{part}]" if isinstance(part, int) else f".{_printable(part)}" for part in path
     )

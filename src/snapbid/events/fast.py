@@ -91,7 +91,7 @@ def _check_currency(context: Any) -> bool:
 
 
 def _numbers_check(names: tuple[str, ...]) -> Check:
-    """Make a check that turns integral floats into integers."""
+    """Make a check that turns integral floats in the named fields into integers."""
 
     def check(context: Any) -> bool:
         for name in names:

@@ -186,7 +186,7 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _may_break(raw: bytes) -> bool:
-    """Return whether JSON text may break a rule in a way that only `_check` detects."""
+    """Return whether JSON text may break a rule that decoding alone does not check."""
     return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH or SUSPECT.search(raw) is not None
 
 

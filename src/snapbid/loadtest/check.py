@@ -144,9 +144,10 @@ def request_limits(request: BidRequest, rates: Rates) -> RequestLimits:
 
 
 def _others(request: BidRequest, rates: Rates, currency: str | None) -> Mapping[str, RequestLimits]:
-    """Return the limits by further accepted currency, in which only other bidders may bid.
+    """Map the accepted currencies other than `currency` to the limits on bids in them.
 
-    In a currency without a rate, only floors in that currency can be met.
+    Only other bidders may use these currencies. If one has no exchange rate, bids in it can meet
+    only floors in the same currency.
     """
     others = {}
     for code in dict.fromkeys(code.upper() for code in _texts(request.cur)):

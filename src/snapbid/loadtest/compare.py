@@ -1,7 +1,7 @@
 """Compares two results of load tests phase by phase, as text and as a page.
 
-Measured phases are paired by name and rate. The names of steps and trials are only numbers, so
-those are paired by rate alone if need be.
+Measured phases are paired by name and rate. The others are paired by name (except steps and trials,
+whose names are only numbers), and those left over by rate.
 """
 
 import re

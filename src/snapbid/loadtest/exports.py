@@ -70,7 +70,7 @@ def _cases(result: LoadResult) -> Iterator[tuple[str, str, str, str]]:
 
 
 def prometheus(result: LoadResult) -> bytes:
-    """Render gauges in Prometheus' text format, for a textfile collector or a push gateway."""
+    """Render a result as gauges in Prometheus' format, for a textfile collector or push gateway."""
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.registry import Collector
 

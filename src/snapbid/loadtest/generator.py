@@ -173,7 +173,7 @@ class Generator:
         return PhaseCounts(tally, clocks, tally.until - start)
 
     async def settle(self) -> RunCounts:
-        """Wait until all planned notices and sent batches have ended; return the run's counts."""
+        """Await outstanding notices and batches, unless the run is abandoned; return its counts."""
         batches = self._batches
         while (
             self._notices.open or (batches is not None and batches.open)

@@ -133,7 +133,7 @@ class JoinedGenerator:
         self._channel.send(StopPhase())
 
     async def settle(self) -> RunCounts:
-        """Have the generator await its outstanding notices and batches."""
+        """Have the generator await its outstanding notices and batches; return its counts."""
         self._channel.send(Settle())
         counts: RunCounts = await self._channel.receive(RunCounts, SILENCE_S)
         return counts

@@ -203,7 +203,7 @@ def _address(url: str) -> tuple[str | None, int] | None:
 
 
 def _wire(url: str) -> bytes:
-    """Return the request for a URL (RFC 9112, 3.2.1)."""
+    """Encode a GET request for a URL (RFC 9112, 3.2.1)."""
     authority, path = _split(url)
     path = quote(path, safe=punctuation)
     return f"GET {path} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode()

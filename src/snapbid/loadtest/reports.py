@@ -98,7 +98,7 @@ class ReportReader:
         raise ReportError(f"{ssp}: received no fresh report within {PATIENCE_S:.0f} s")
 
     async def _get(self, ssp: str, days: DateRange) -> tuple[ReceivedReport, int]:
-        """Fetch a report and its age in seconds, rounded up; 0 for a report not from the cache."""
+        """Fetch a report and its age in seconds, rounded up; 0 if it was not cached."""
         for _ in range(TRIES):
             status, headers, body = await asyncio.to_thread(self._request, ssp, days)
             if status == 200:

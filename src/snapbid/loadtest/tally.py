@@ -41,7 +41,7 @@ class SecondTally(Struct):
 
 
 class Tally(Struct, kw_only=True):
-    """The counts of a phase; `start` and `until`, its end, are perf_counter times."""
+    """The counts of a phase that lasts from `start` until `until` (perf_counter times)."""
 
     start: float
     until: float

@@ -62,7 +62,7 @@ async def examine(settings: StoreSettings) -> dict[StoreName, list[Risk]]:
 async def check(settings: S, log: RiskLog) -> S:
     """Log the risks; return the settings with the ledger's number of shards.
 
-    Decides this number for a new ledger. Waits while `find_shards` returns None. Raises
+    Decides this number for a new ledger. Waits for the stores while the number is unknown. Raises
     VolatileStoreError if the risks forbid a start, or if SNAPBID_LEDGER_SHARDS differs from the
     ledger's number.
     """
@@ -260,9 +260,10 @@ class Finding(NamedTuple):
 
 
 def judge(ledger: Ledger, own: Sequence[str], former: set[int]) -> Finding:
-    """Decide whether a ledger may be used, given the epochs of the warehouse's `own` ledger.
+    """Decide whether a ledger may be used with the warehouse.
 
-    `former`: the shards of `ledger` from whose data sets the warehouse has absorbed counters.
+    `own`: the epochs of the warehouse's own ledger, by shard. `former`: the shards of `ledger` from
+    whose data sets the warehouse has absorbed counters.
     """
     count = len(ledger.epochs)
     if ledger.shards not in (0, count):

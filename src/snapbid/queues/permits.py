@@ -62,9 +62,9 @@ class Permits:
         return False if now < self._none_until else None
 
     async def fetch(self) -> bool:
-        """Take a permit from a new lease; return False if no permit is available.
+        """Lease permits from Redis and take one; return False if the limit is reached.
 
-        Raises PermitsUnavailable.
+        Raises PermitsUnavailable if Redis does not answer in time, or answers with an error.
         """
         for _ in range(ATTEMPTS):
             await asyncio.shield(self._fetching or self._fetch())

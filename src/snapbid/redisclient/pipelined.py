@@ -84,7 +84,7 @@ class _ScriptCall(msgspec.Struct, frozen=True):
 
 
 class _ScriptCalls:
-    """Script calls over a separate connection."""
+    """Runs Lua scripts over a separate connection, several calls per round trip."""
 
     def __init__(self, url: str) -> None:
         self._loop = asyncio.get_running_loop()

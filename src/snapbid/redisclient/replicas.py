@@ -81,7 +81,7 @@ class Replication:
         return (mark, ("EXISTS", keys.unreplicated), ("WAIT", demand.replicas, wait_ms))
 
     def decide(self, replies: Sequence[Any], now: float) -> None:
-        """Evaluate the replies to `first`. Raises RedisError if too few replicas confirm."""
+        """Evaluate a connection's first replies. Raises RedisError if too few replicas confirm."""
         if not replies:
             return
         _check(replies)
@@ -94,10 +94,10 @@ class Replication:
             raise TooFewReplicasError(reached, self._demand.replicas)
 
     def _may_go_on(self, missing_s: float, is_known: bool) -> bool:
-        """Whether writes need no replica, since the shard has had none for `grace_s`.
+        """Return whether to write without replicas, since the shard has had none for `grace_s`.
 
-        `is_known`: whether a key of the shard says so; it counts only until this process has seen a
-        replica.
+        `is_known`: whether the shard has the key `unreplicated`, which counts only until this
+        process has seen a replica.
         """
         grace_s = self._demand.grace_s
         return missing_s >= grace_s or (not self._has_confirmed and is_known and grace_s < inf)

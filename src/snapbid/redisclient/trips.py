@@ -327,7 +327,7 @@ class RoundTrips:
 
 
 def expect(reply: Any) -> Any:
-    """Return a reply; raise it if it is an error."""
+    """Return a reply, or raise it if Redis answered with an error."""
     if isinstance(reply, ResponseError):
         raise reply
     return reply

@@ -206,7 +206,7 @@ def browser_of(brands: Iterable[str]) -> str:
 
 
 def brand(name: str) -> str | None:
-    """Return the browser that a brand names; None if unknown."""
+    """Return the browser named by one brand of a structured user agent; None if unknown."""
     return _BRANDS.get(name[:MAX_SPELLING].strip().casefold())
 
 

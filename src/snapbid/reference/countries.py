@@ -46,7 +46,7 @@ def alpha3(code: str) -> str | None:
 
 
 def alpha2(code: str) -> str | None:
-    """Convert an alpha-2 or alpha-3 code, in any case, to alpha-2; None if it is not a country."""
+    """Convert an alpha-2 or alpha-3 code, in any letter case, to alpha-2; None if unknown."""
     country = _ALPHA2.get(code)
     if country is not None or len(code) > 3:
         return country

@@ -88,7 +88,10 @@ class DailyRates:
     CACHED: Final = 4096
 
     def __init__(self, history: History, operator: OperatorTable | None = None) -> None:
-        """Combine history and own rates. Raises ValueError if an own rate is not above 0."""
+        """Combine the history with the operator's rates.
+
+        Raises ValueError if a rate of the operator is not above 0.
+        """
         self._history = history
         self._operator: dict[str, tuple[list[date], list[Fraction]]] = {}
         for currency, entries in (operator or {}).items():

@@ -164,7 +164,7 @@ def listed() -> dict[int, dict[str | int, tuple[str, int]]]:
 
 
 def counts() -> dict[tuple[int, int], tuple[int, int, int]]:
-    """Count comparable categories, by the families of a campaign and of a request.
+    """Count comparable categories, by the taxonomy families of a campaign and of a request.
 
     Each value has three counts of categories in the campaign's family: those comparable through a
     mapping, those comparable only through an inverted mapping, and all categories.

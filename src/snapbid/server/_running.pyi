@@ -49,7 +49,7 @@ class RequestRunner:
         """Schedule a request for the loop's next iteration. Thread-safe."""
 
     def start(self) -> None:
-        """Run the scheduled AT_ONCE requests; queue the others, which start a few per iteration."""
+        """Run all scheduled AT_ONCE requests; queue all others, to start a few per iteration."""
 
     def start_scheduled(self) -> None:
         """Start the next slice of queued requests."""

@@ -166,7 +166,7 @@ class _Sockets:
         return Connection(own.fileno(), own.getpeername(), sent_ms / 1000, asks, answers, received)
 
     def end(self, connection: Connection) -> bool:
-        """Shut a connection down, so that Granian closes it; return False if it is gone."""
+        """Shut a connection down, so that Granian closes it; return False if already closed."""
         with contextlib.suppress(OSError):
             copy = os.dup(connection.fd)  # unlike the copy, the original may be reused meanwhile
             with _socket_of(copy) as own:

@@ -13,7 +13,7 @@ QUIET_PER_STEP: Final = 64
 class Pace:
     """Starts a limited number of requests in each step of `STEP_S`; the others queue.
 
-    Applies to routes with `paced` set, which bids, notices and health checks do not have.
+    Applies to routes with `paced` set: all except those of bids, notices and health checks.
 
     The limit is low while bid requests arrive, which the caller signals by setting `bidding`. After
     a while without bid requests, it is higher, since a queued request costs a worker more than one

@@ -503,7 +503,7 @@ async def link(
 
 
 async def renew(connection: asyncpg.Connection, persons: Iterable[int]) -> None:
-    """Record that these persons were seen, so that none of their links expires."""
+    """Record that these persons were seen, so that their links to members do not expire."""
     await connection.execute(_RENEW, list(persons))
 
 
@@ -570,7 +570,7 @@ async def count_excluded(
 async def erase(
     connection: asyncpg.Connection, persons: Collection[int], members: Collection[int]
 ) -> int:
-    """Erase the data of persons and members; return how many rows were deleted or ended.
+    """Erase the data of persons and members; return how many rows this affected.
 
     Requires a transaction. All memberships of `members` end, including those in operators' lists.
     """
@@ -686,7 +686,10 @@ async def fetch_members(connection: asyncpg.Connection, revision: int) -> list[M
 
 
 async def record_base(connection: asyncpg.Connection) -> str:
-    """Record a new base (a full copy of the members); return its id, kept for KEPT_DAYS or more."""
+    """Record a new base (a full copy of the members) and return its id.
+
+    The warehouse keeps the record for at least KEPT_DAYS.
+    """
     await connection.execute(
         f"delete from audience_base where made_at < now() - interval '{KEPT_DAYS} days'"
     )

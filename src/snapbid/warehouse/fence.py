@@ -88,7 +88,7 @@ async def set_ledger(connection: asyncpg.Connection, epochs: Sequence[str]) -> N
 
 
 async def set_shard(connection: asyncpg.Connection, shard: int, epoch: str) -> None:
-    """Record the data set of a shard that had none yet."""
+    """Record the epoch of a shard, unless an epoch is already recorded."""
     await connection.execute(
         "update ledger_shard set epoch = $2 where shard = $1 and epoch = ''", shard, epoch
     )

@@ -81,7 +81,7 @@ async def drop(connection: asyncpg.Connection, span: Span) -> None:
 
 
 async def delete_before(connection: asyncpg.Connection, table: str, moment: datetime) -> int:
-    """Delete a batch of rows received before `moment`; return how many, 0 once none is left."""
+    """Delete a batch of rows received before `moment`; return the number of deleted rows."""
     status: str = await connection.execute(
         f"""
         with oldest as (

@@ -179,12 +179,13 @@ async def erase(
     letters: Collection[int],
     users: Collection[int],
 ) -> Erased:
-    """Empty events, and remove their conflicts and dead letters.
+    """Empty events, and remove conflicting payloads, dead letters and last clicks.
 
-    `events` maps an event id to its time of receipt. Also removes conflicts by digest, dead letters
-    by number, and the last clicks of `users`. An emptied event keeps its id, product, name, times,
-    and the bid behind its click: it still counts, and is recognised if it is sent again.
-    Requires a transaction with `hold_events`.
+    `events` maps an event id to its time of receipt. Conflicting payloads are removed if they have
+    one of these ids or a digest in `conflicts`; dead letters, if they have one of these ids or a
+    number in `letters`; last clicks, if they are of `users`. An emptied event keeps its id,
+    product, name, times, and the bid behind its click: it still counts, and is recognised if it is
+    sent again. Requires a transaction with `hold_events`.
     """
     ids = list(events)
     await connection.execute(

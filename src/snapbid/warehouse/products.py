@@ -34,7 +34,7 @@ _ISSUED: Final = (
 
 
 class ProductError(ValueError):
-    """A product or key is refused; the message names the rule."""
+    """A product or key is refused; the message names the broken rule."""
 
 
 class KeyGrant(NamedTuple):

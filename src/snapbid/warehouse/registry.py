@@ -154,7 +154,10 @@ async def fetch_numbered(connection: asyncpg.Connection) -> dict[str, tuple[str,
 
 
 async def fetch_counted(connection: asyncpg.Connection) -> dict[int, str]:
-    """Map numbers to descriptors that may have counts of today, among them those just removed."""
+    """Map numbers to the descriptors that may have counts of today.
+
+    These are the registered descriptors, and those removed yesterday or today.
+    """
     rows = await connection.fetch(
         "select number, descriptor from ssp_number"
         " where removed_on is null or removed_on >= utc_today() - 1"

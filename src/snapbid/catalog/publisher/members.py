@@ -96,8 +96,8 @@ class MemberPublisher:
     async def _take_base(self, connection: asyncpg.Connection) -> None:
         """Switch to the base being made, once it is ready.
 
-        If the members were restored or rewritten, or the base's file is gone, use the published
-        base or make one.
+        Before that, if the current base's file is gone, or the members were restored or rewritten,
+        switch to the published base or, if that is old or unrecorded, to a new one.
         """
         warehouse = await fence.name_of(connection, "audience_member")
         if warehouse != self._warehouse:
@@ -136,7 +136,7 @@ class MemberPublisher:
             self.making = asyncio.create_task(make_base(self._dsn, self._path))
 
     def _remove_others(self) -> None:
-        """Remove the bases that the file no longer names, unless a base is being made."""
+        """Remove the files of all bases but the current one, unless a base is being made."""
         assert self._base is not None
         for path in self._path.parent.glob(f"{self._path.name}-*"):
             if path.name != self._base.name and self.making is None:

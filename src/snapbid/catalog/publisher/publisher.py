@@ -219,7 +219,7 @@ class CatalogPublisher:
             self._make_base()
 
     async def _is_behind(self, connection: asyncpg.Connection, overlay: Overlay) -> bool:
-        """Return whether more than MOST campaigns have changed, too many for the overlay."""
+        """Return whether more than MOST campaigns have changed since the overlay's revision."""
         return await campaigns.count_since(connection, overlay.revision, MOST + 1) > MOST
 
     def _log(self, overlay: Overlay, ssps: int, seconds: float) -> None:

@@ -83,7 +83,7 @@ class LoggedBid(NamedTuple):
 
 
 class RecordedBids:
-    """A lookup of bids in all shards of a ledger, since a move may have taken a bid to any."""
+    """Looks up bids in every shard of a ledger, since a move may put a bid into any of them."""
 
     def __init__(self, redis: Redis, shards: int) -> None:
         self._keys = [ShardKeys(number).script_keys for number in range(shards)]

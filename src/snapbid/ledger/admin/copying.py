@@ -41,7 +41,7 @@ class ShardClocks(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The numbers of bid records, allowances, cap entries and event requests copied."""
+    """Counts of the copied bid records, allowances, impressions of users, and event requests."""
 
     records: int
     allowances: int
@@ -209,9 +209,9 @@ class Copy:
             await self._write(_GOLIVE, "PEXPIRE", name, left_ms)
 
     async def check(self) -> Moved:
-        """Check that the target has all copied bid records and spend; return the counts.
+        """Compare the target's bid records and spend with what was copied; return the counts.
 
-        Raises CopyError if it does not.
+        Raises CopyError if they differ.
         """
         for number in range(self._shards):
             keys = ShardKeys(number)

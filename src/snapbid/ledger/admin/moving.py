@@ -331,7 +331,7 @@ async def _is_in_use(ledger: LedgerSide) -> bool:
 
 
 async def _began(source: LedgerSide) -> str:
-    """Return when a run of Redis last began, or the ledger was last adopted (epoch s).
+    """Return the latest time at which a run of Redis began or the ledger was adopted (epoch s).
 
     In the new ledger, notices from before this time never count for bids made after it.
     """

@@ -74,7 +74,7 @@ class AnswerBids:
         """The event loop time at which the answer times out."""
 
     def accept(self, verdicts: Verdicts) -> bool:
-        """Resolve the answer with the verdicts; return whether it was still pending."""
+        """Resolve `done` with the verdicts; return whether it was still pending."""
 
     def refuse(self) -> None:
         """Resolve the answer with "": its bids were not remembered in time."""

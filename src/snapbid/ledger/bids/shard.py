@@ -108,8 +108,8 @@ class PendingNotice(msgspec.Struct, frozen=True):
 class PendingHold(msgspec.Struct, frozen=True):
     """A request to hold an impression of a capped user or, with `ends`, to end a hold (hold.lua).
 
-    `done` becomes a BidVerdict, or "" on a timeout or a lost connection. Requests to end a hold
-    wait while Redis is unavailable.
+    `done` is resolved with a BidVerdict, or with "" on a timeout or a lost connection. Requests to
+    end a hold wait while Redis is unavailable.
     """
 
     packed: bytes

@@ -208,7 +208,10 @@ class Spool:
             self._process = None
 
     def gone(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over, one by one, the files that `join` created for processes that have ended."""
+        """Take over, one by one, the files that mark processes as alive although they have ended.
+
+        `names`: the files to try; None: all files in the directory.
+        """
         return self._take_over(names, _PROCESS)
 
     def has_notices_of(self, token: str) -> bool:
@@ -302,7 +305,7 @@ def _later(packed: bytes, by_ms: int) -> bytes:
 
 
 def _create(path: Path, content: bytes) -> int:
-    """Create a file that others see only once it is locked and synced."""
+    """Create a file, locked and synced before others can see it; return its descriptor."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unlocked = path.with_suffix(_UNLOCKED)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC

@@ -229,7 +229,7 @@ class Allocator:
     async def _exchange_all(
         self, messages: Sequence[Sequence[_Message]]
     ) -> list[list[AllowanceReport] | None]:
-        """Send each shard its updates; return the reports by shard, None for an unavailable one."""
+        """Send each shard its updates; return reports by shard, None for unavailable shards."""
 
         async def exchange(shard: int) -> list[AllowanceReport]:
             return await self._exchange(shard, messages[shard]) if messages[shard] else []
@@ -335,7 +335,8 @@ class Allocator:
 class _Move(NamedTuple):
     """A campaign's accounts (by period) after a round, and the updates of its allowances, by shard.
 
-    `unexplained`: the result of escrow.unexplained.
+    `unexplained`: the grants of shards whose allowance records more of them than the account does:
+    their sum in the allowances, and in the account.
     """
 
     accounts: Accounts

@@ -32,9 +32,9 @@ class Limits:
 
     `daily_micros`, `total_micros`: the budget; None for unlimited. `even_from_ms`: creation time of
     a campaign with pacing `even` (epoch ms), else None. `caps`: (impressions, seconds) pairs.
-    `in_escrow`: whether shards spend grants (escrow.py), which follow the budget and its pacing.
-    `kinds`: flags that the campaign's bids get in their records (HELD, CAPPED). `caps_alone`: the
-    limits without the budget, encoded for caps.lua.
+    `in_escrow`: whether shards may spend only what allocators grant them of the paced budget
+    (escrow.py). `kinds`: flags that the campaign's bids get in their records (HELD, CAPPED).
+    `caps_alone`: the limits without the budget, encoded for caps.lua.
     """
 
     __slots__ = ("_daily", "_even_from_ms", "_in_escrow", "_paced", "_packed", "_rest",

@@ -35,7 +35,7 @@ _USER_AT: Final = 5
 
 
 class _Outbox(NamedTuple):
-    """Entries of a shard's outbox for another shard; `is_whole`: whether the outbox has no more."""
+    """Entries of a shard's outbox for another shard; `is_whole`: whether all of them were read."""
 
     entries: bytes
     is_whole: bool
@@ -137,8 +137,8 @@ def user_of(entry: bytes) -> bytes:
 
 
 def _split(entries: bytes) -> list[bytes]:
-    """Split concatenated entries.
+    """Split concatenated outbox entries.
 
-    An entry begins with its kind, so sorting puts those of rolled-back bids last.
+    An entry begins with its kind, so once sorted, entries of rolled-back bids come last.
     """
     return [entries[at : at + ENTRY_SIZE] for at in range(0, len(entries), ENTRY_SIZE)]

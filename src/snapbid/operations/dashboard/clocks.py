@@ -33,9 +33,9 @@ class ClockDifference(NamedTuple):
 
 
 class ClockWatch:
-    """Compares clocks repeatedly; `differences` lists those that were wrong for STEADY_S or longer.
+    """Compares clocks repeatedly; `differences` lists clocks that stay wrong for STEADY_S.
 
-    A shorter difference may not be real, since the clocks are not all read at the same moment.
+    A difference that lasts less may not be real, since clocks are not all read at the same moment.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def _listed(names: Sequence[str]) -> str:
 def find_differences(own: Mapping[str, OwnClock]) -> list[ClockDifference]:
     """Return the clocks that are wrong by at least LIMIT_S.
 
-    `own` compares this machine's clock with each other clock. Clocks that agree form a group. The
+    `own` compares this machine's clock with every other clock. Clocks that agree form a group. The
     largest group is taken to be right; of several that are equally large, the one with the clock of
     Redis.
     """

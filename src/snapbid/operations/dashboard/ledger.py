@@ -120,9 +120,9 @@ async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
 
 
 def _longest(shards: Sequence[Mapping[bytes, int]]) -> SilentProcesses:
-    """Count the processes that any shard knows to be silent.
+    """Count the silent processes that the shards know of, each once.
 
-    `left_s` is the longest time for which any shard still keeps expired holds for one of them.
+    `left_s` is the longest time for which a shard still keeps expired holds for a silent process.
     """
     tokens = {token for silent in shards for token in silent}
     left_ms = max((left for silent in shards for left in silent.values()), default=0)

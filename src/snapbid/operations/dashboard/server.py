@@ -143,7 +143,7 @@ class OpsServer(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print an error's traceback, unless the client has only gone away."""
+        """Print the traceback of an error, unless the error means that the client disconnected."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

@@ -96,8 +96,8 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     def audit_age_s(self, now: float) -> float | None:
         """Return the seconds since the last complete audit.
 
-        If there was none, returns the seconds since `started_at` or, if no drain is running that
-        could make one, None.
+        Before the first audit, returns the seconds since `started_at`, or None while no drain is
+        running, since only drains run audits.
         """
         if self.audit is not None:
             return max(now - self.ahead_s - self.audit.at, 0.0)

@@ -330,7 +330,7 @@ def _of_ssps(standings: Sequence[SspStanding]) -> Iterator[Cause]:
 
 
 def _of_billings(snapshot: OpsSnapshot) -> Iterator[Cause]:
-    """Yield a cause for each SSP with many more billing notices than win notices today."""
+    """Yield a problem for each SSP with many more billing notices than win notices today."""
     for ssp, traffic in sorted((snapshot.ssps or {}).items()):
         wins, imps = traffic.today.wins, traffic.today.imps
         if imps - wins >= max(FEW, UNWON * imps):

@@ -254,7 +254,7 @@ class Stores:
             raise LedgerUnavailable from error
 
     async def look(self, auction_id: bytes, bids: list[LedgerBid], user: str | None) -> str:
-        """Return the current verdict on each bid, as one character of BidVerdict.
+        """Return the current verdicts on the bids, one character (a BidVerdict) for each.
 
         Raises LedgerUnavailable.
         """

@@ -86,7 +86,7 @@ def clauses_of(campaign: Campaign, now_ms: int) -> Iterator[tuple[Clause, int]]:
 
 
 def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
-    """Drop clauses covered by others; widen clauses if there are too many."""
+    """Merge clauses into wider ones while there are too many; drop those that others cover."""
     highest: Clauses = {}
     for clause, micros in clauses:
         highest[clause] = max(highest.get(clause, 0), micros)
@@ -172,8 +172,8 @@ def _included(targeting: Mapping[str, Values], dimension: str) -> Entries | None
 def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
     """Return inventories, one of which a request needs for a campaign to bid; None if any will do.
 
-    Only one dimension is used: the sets of several may not be intersected, since a request may have
-    several inventories.
+    Only one dimension is used: sets from several dimensions cannot be intersected, since a request
+    may have several inventories.
     """
     named = _included(targeting, "inventory")
     if named is not None:

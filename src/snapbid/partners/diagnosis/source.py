@@ -43,7 +43,7 @@ def ttl_s(window: DiagnosisWindow) -> int:
 
 
 class DiagnosisSource:
-    """Builds diagnoses for a worker; `numbers()` maps descriptors to their numbers."""
+    """Builds diagnoses for a worker; `numbers()` maps descriptors to SSP numbers."""
 
     def __init__(self, pool: asyncpg.Pool, redis: Redis, numbers: Numbers, base_url: str) -> None:
         self._pool = pool

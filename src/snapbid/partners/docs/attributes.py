@@ -45,7 +45,7 @@ ATTRIBUTES: Final = _load()
 
 
 def document() -> dict[str, Any]:
-    """Return the table as an OpenAPI document without operations, for the page that shows it."""
+    """Return the table "What we honour" as an OpenAPI document without operations."""
     text = "\n".join(_lines())
     return {
         "openapi": "3.1.0",

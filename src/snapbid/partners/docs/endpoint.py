@@ -71,7 +71,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body; `tag`: its ETag, without the final letter that tells gzipped from plain."""
+    """A gzipped body; `tag`: its ETag, without the last letter, which tells the encoding."""
 
     gzipped: bytes
     tag: str
