@@ -27,8 +27,8 @@ class RowWriter:
     def offer(self, chunk: Buffer) -> None:
         """Add an empty chunk, to be used once the current chunk is full.
 
-        It is used at once if there is no current chunk, or if rows have been lost. Raises
-        ValueError if it is too small, or if the chunk offered before is still unused.
+        The new chunk is used at once if there is no current chunk, or if rows have been lost.
+        Raises ValueError for a chunk that is too small, or if the previous offer is still unused.
         """
 
     def begin(self, count: int = 1) -> int:

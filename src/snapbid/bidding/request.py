@@ -374,7 +374,7 @@ def decode(body: bytes, error: Exception | None = None) -> BidRequest:
     """Decode a body into a request that has an id, and impressions with distinct ids.
 
     Impressions beyond `MAX_IMPRESSIONS` are dropped. `error`: the exception that `decode_plain`
-    raised, if it was tried. Raises BadRequest, naming the field.
+    raised, if that was called before. Raises BadRequest, naming the field.
     """
     # 256 KiB can hold more than 100,000 of the shortest values.
     if len(body) > MAX_VALUES < len(body) - len(body.translate(None, b",[{")):

@@ -85,7 +85,7 @@ class CatalogSnapshot:
     def template(self, rank: int, creative: int, asked: NativeRequest | None = None) -> Template:
         """Return a creative's template, built on first use.
 
-        `asked`: the impression's native request, if it has one.
+        `asked`: the native request of the impression, if any.
         """
         if asked is not None:
             return self._native_template(rank, creative, asked)

@@ -100,7 +100,7 @@ async def _links(connection: asyncpg.Connection, clicks: Mapping[str, Click]) ->
 
 
 def _named(row: EventRow) -> str | None:
-    """Return a row's click id; None if it has none, or only a placeholder."""
+    """Return a row's click id; None if that is missing or a placeholder."""
     return None if row.click_id is None or is_placeholder(row.click_id) else row.click_id
 
 

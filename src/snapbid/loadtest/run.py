@@ -345,7 +345,7 @@ def judge(
     """Judge a run; the verdict names the first reason for its failure.
 
     A capacity search may miss objectives and still pass. `ended_early`: why the run was aborted; ""
-    if it was not.
+    for a complete run.
     """
     measured = [phase for phase in phases if phase.measured]
     if ended_early or not measured:

@@ -290,7 +290,7 @@ class CatalogPublisher:
         return self._overlay
 
     async def _why_outdated(self, connection: asyncpg.Connection, made: Base) -> str | None:
-        """Return why a new base cannot be used; None if it can."""
+        """Return why a new base cannot be used; None if it is usable."""
         if made.warehouse != self._warehouse:
             return "the table of campaigns was rewritten, truncated or restored meanwhile"
         # Later changes are applied again; if there are too many, a newer base is needed.

@@ -68,7 +68,7 @@ def span(starts_ms: int | None, ends_ms: int | None) -> str:
 
 
 def floor(micros: int, value: float | None, currency: str | None) -> str:
-    """Describe a floor in USD, with the original amount if it was in another currency."""
+    """Describe a floor in USD, with the original amount if that was in another currency."""
     named = f"{str(value).removesuffix('.0')} {currency}"
     if micros == NO_RATE:
         return f"floor {named}, which has no exchange rate"
