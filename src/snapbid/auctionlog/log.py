@@ -112,7 +112,7 @@ class AuctionLog:
 class LoggedNotices:
     """A wrapper of a ledger that logs the notices it settles.
 
-    `canonical` returns a family's canonical SSP id ("" if unknown), for signed notices.
+    `canonical` returns the canonical id of a signed notice's family, "" if unknown.
     """
 
     def __init__(self, ledger: Ledger, rows: RowWriter, canonical: Callable[[bytes], str]) -> None:

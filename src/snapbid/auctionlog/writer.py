@@ -153,7 +153,7 @@ class LogWriter:
                 worker.remove(chunk)
 
     def _convert(self, worker: WorkerChunks, gone: bool) -> None:
-        """Convert up to MOST_BYTES of waiting rows to files."""
+        """Convert up to MOST_BYTES of a worker's waiting rows to Parquet files."""
         first = worker.converted + 1
         last = last_begun(self._directory, worker.token, first)
         if last is not None and worker.lacks(first):

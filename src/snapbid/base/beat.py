@@ -14,7 +14,7 @@ _EARLY_S: Final = 0.002  # a timer may fire early by this much
 def left(every_s: float = BEAT_S) -> float:
     """Return the seconds until the event loop's clock reaches the next multiple of `every_s`.
 
-    `every_s`: a whole number of beats, or a fraction of a beat such as a half.
+    `every_s` is a whole number of beats, or a beat divided by a whole number.
     """
     now = asyncio.get_running_loop().time()
     until = every_s - now % every_s

@@ -56,7 +56,10 @@ class Secret:
 
 
 class InvalidValueError(Exception):
-    """A value that breaks its rule; `value` is quoted to the user, or None if it may be secret."""
+    """A value is invalid; `rule` says what it must be.
+
+    `value` is shown to the user; None if it may be secret.
+    """
 
     def __init__(self, rule: str, value: str | None = None) -> None:
         self.rule = rule

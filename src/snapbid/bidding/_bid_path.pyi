@@ -229,7 +229,7 @@ class Choice:
     @property
     def quantity(self) -> float: ...
     def replaced_by(self, rank: int, creative: int, deal: int) -> Choice:
-        """Return the choice of another campaign (`rank`) for the same impression."""
+        """Return a choice for the same impression, of another campaign (`rank`)."""
 
 @final
 class Decision:

@@ -1,9 +1,9 @@
 """The cost of a win (contract 3, `qty.multiplier`; OpenRTB 2.6, 3.2.31 and 7.9.4).
 
 A win costs a thousandth of its CPM. An impression may stand for several, such as one on a screen
-seen by many people; then the cost is multiplied by their number. The ledger holds, spends and
-reports this cost instead of the price; the price in the response is still the CPM. Ordinary bids
-take no extra work.
+seen by many people; then the cost is multiplied by the number of impressions. The ledger holds,
+spends and reports this cost instead of the price; the price in the response is still the CPM.
+Ordinary bids take no extra work.
 
 The sender of the request states the multiplier, so it counts only for DOOH, and only up to the
 operator's limit.

@@ -179,7 +179,10 @@ def _drop_header(section: int, segments: list[Bits]) -> None:
 
 
 def _allows(section: int, core: Bits, *subsections: Bits) -> bool:
-    """Return whether no segment opts out. Raises MalformedError if one cannot be read."""
+    """Return whether neither the core nor a subsection of a US section opts out.
+
+    Raises MalformedError if any of them cannot be read.
+    """
     versions = _FIELDS[section]
     fields = versions.get(core.take(6)) or versions.get(_ANY_VERSION)
     if fields is None:

@@ -56,7 +56,10 @@ def member_ids(
 
 
 def _eid(eids: list[Eid] | None) -> str | None:
-    """Return the lowest key of any extended id, whatever the order of the ids in the request."""
+    """Return a key for the user's extended ids; None if none of them can be used.
+
+    It is the first in alphabetical order, so the order in the request does not matter.
+    """
     names = (
         f"eid {str(eid.source or '').lower()} {uid.id}"
         for eid in (eids or [])[:MAX_ENTRIES]

@@ -61,9 +61,10 @@ class RemembersBids(Protocol):
 def affordable(
     best: Best | None, query: "Query", quantity: float, snapshot: "CatalogSnapshot", ssp: str
 ) -> Best | None:
-    """Return the first campaign, starting with `best`, that may have budget for this quantity.
+    """Return the first campaign, starting with `best`, that may have budget for a bid.
 
-    None if the search finds no such campaign.
+    `quantity`: the number of impressions that the bid pays for. None if the search finds no such
+    campaign.
     """
     while best is not None:
         rank = best[0]
@@ -157,10 +158,10 @@ def _reason(verdicts: str) -> Reason:
 class _Replacements:
     """Replacements for refused choices: the next best campaigns.
 
-    For the last impression, the search continues where it stopped. For an earlier one it starts
-    over and skips the campaigns already tried: a query has a single position, and one position per
-    impression would make every request pay for rare refusals. In a pod, the search always starts
-    over, because the available advertisers may have changed.
+    For the last impression, the search continues where it stopped. For an earlier one, it starts
+    over and skips the campaigns already tried: to keep a position for each impression would slow
+    down every request for the sake of rare refusals. In a pod, the search always starts over,
+    because the available advertisers may have changed.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ def _assets(asked: NativeRequest, ad: NativeAd) -> list[Answered] | None:
 def _filled(asset: AssetAsked, ad: NativeAd, typed: bool) -> Answered | None:
     """Fill one requested asset; None if no asset of the creative fits.
 
-    `typed`: whether the answer states the types of images and data, as it does from 1.2 on.
+    `typed`: whether the answer states the types of images and data (Native 1.2 and later).
     """
     if asset.title is not None:
         if ad.title is not None and len(ad.title) <= at_most(asset.title.len):

@@ -208,7 +208,7 @@ def _decode(text: str) -> NativeMarkup | None:
 
 
 def _fault_of_assets(assets: Sequence[AssetAsked] | None) -> str | None:
-    """Return why assets cannot be used, in the format of `fault_of`; None if they can."""
+    """Return what is wrong with the assets, as `.path: rule`; None if they can be used."""
     if not assets:
         return ".assets: is missing or empty"
     if len(assets) > MAX_ASSETS:

@@ -1,7 +1,7 @@
 """The bid response (OpenRTB 2.6, 4.2), written from templates.
 
 Only a few values of a bid change from auction to auction, so each creative is encoded once, as the
-pieces between those values. A value that is filled in is JSON or percent-encoded, so it needs no
+pieces between those values. The values are inserted as JSON or percent-encoded, so they need no
 escaping inside the markup.
 """
 

@@ -190,7 +190,7 @@ class CatalogSnapshot:
         return cost >= min(least.cost, MAX_COST + 1)
 
     def is_refused_by_all(self, rank: int, cost: int, ssp: str | None = None) -> bool:
-        """Return whether every shard refuses this cost; see `is_refused`."""
+        """Return whether every shard refuses a bid of this cost; see `is_refused`."""
         return all(self.is_refused(rank, shard, cost, ssp) for shard in range(self.shards))
 
     def reactivate(self, releases: Iterable[tuple[int, int]] | None) -> None:

@@ -3,8 +3,8 @@
 A string permits the use of user data if its core consents to purposes 1, 3 and 4. If a vendor id is
 set, the string must also consent to that vendor, its publisher must not have restricted the vendor
 on any of these purposes, and the vendor must be among the disclosed ones if the string lists them
-(TCF 2.3). Europe's string is version 2 (v1 permits nothing); Canada's section 5 of a GPP string is
-version 1. Only the user's own consent counts: Europe's legitimate interests and Canada's implied
+(TCF 2.3). Europe's string is version 2 (v1 permits nothing); Canada's, section 5 of a GPP string,
+is version 1. Only the user's own consent counts: Europe's legitimate interests and Canada's implied
 consent do not.
 
 Standards: IAB Europe TCF, "Consent string and vendor list formats", v2.3; IAB Canada TCF v1 (GPP

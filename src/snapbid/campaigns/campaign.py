@@ -57,7 +57,7 @@ class Declaration(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Rendition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The values of a creative's fields for its media files of one type.
+    """A creative's media files of one type, described by the same fields as a `Creative`.
 
     `apis` are the API frameworks that these files need, in addition to those of the creative.
     """

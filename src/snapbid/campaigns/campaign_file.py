@@ -1,7 +1,8 @@
 """Campaign files, JSON or JSON Lines; mistakes have line numbers (contract 1, "campaign import").
 
 A repeated key in an object is a mistake; so is a repeated id in a file. JSON Lines are read one at
-a time; only the ids of earlier lines are kept. `read_documents` reads other documents in this way.
+a time; only the ids of earlier lines are kept. `read_documents` reads files of
+other documents, such as exchange rates, in the same way.
 """
 
 import codecs

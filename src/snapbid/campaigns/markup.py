@@ -159,7 +159,7 @@ class _Places:
     def url_or_text(
         self, value: str, element: str | None = None, attribute: str | None = None
     ) -> None:
-        """Record the positions of the macros in a value, read as a URL if it looks like one."""
+        """Record the positions of macros in a value; one that looks like a URL is read as a URL."""
         if _OPEN not in value:
             return
         url = _url_of(value, element, attribute)

@@ -48,7 +48,7 @@ def _check_data(value: Any, at: Path, mistakes: Mistakes) -> dict[str, str]:
 
 
 def _key(kind: str) -> str:
-    """Return a key for a message; an overlong one is shortened and quoted."""
+    """Return a JSON key for use in messages, shortened and quoted if it is too long."""
     return kind if len(kind) <= MAX_NAME else shown(kind)
 
 
@@ -251,7 +251,10 @@ def _image(image: Fields, at: Path, mistakes: Mistakes) -> Fields:
 
 
 def _trackers(trackers: list[Any], at: Path, mistakes: Mistakes) -> dict[int, Any]:
-    """Convert event trackers; return them by index. Drops those without a URL, with a warning."""
+    """Convert event trackers; return them by their index in `trackers`.
+
+    Drops trackers without a URL, with a warning.
+    """
     kept = {}
     for index, tracker in enumerate(trackers):
         place: Path = (at, index)

@@ -185,7 +185,7 @@ def _decimal(value: object) -> Decimal | None:
 
 
 def integral(value: object) -> object:
-    """Turn `300.0` into 300, which JSON does not distinguish; return other values unchanged."""
+    """Convert a number such as `300.0` to 300, its equal in JSON; return other values unchanged."""
     number = _decimal(value) if isinstance(value, float | Decimal) else None
     if number is not None and abs(number) <= MAX_INTEGER and number == int(number):
         return int(number)

@@ -332,9 +332,9 @@ def _check_h(creative: Any, vast: Vast) -> str | None:
 
 
 def _size_rule(vast: Vast, w: Any, h: Any) -> str | None:
-    """Return the rule that a width and a height break by matching none of the media files.
+    """Return the broken rule if no media file matches the size `w` x `h`, otherwise None.
 
-    None if they match a file, or if the size of any file is unknown.
+    Also returns None if the size of any file is unknown.
     """
     sizes = _sizes(vast)
     w, h = (side if type(side) is int else None for side in (w, h))

@@ -237,7 +237,7 @@ def _audience(value: object) -> str | None:
 
 
 def _placement(value: object) -> str | int | None:
-    """Normalise a placement: a code for video, one such as `n1` for native ads, or a name."""
+    """Normalise a placement: a name, a code for video, or a code for native ads such as `n1`."""
     match = _NATIVE_PLACEMENT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return _video_or_named(value)

@@ -8,9 +8,10 @@ EPOCH_S: int  # of `until` in an entry, epoch s
 ENTRY_SIZE: int  # bytes
 
 def starts_of(entries: ReadableBuffer) -> bytearray:
-    """Build the table that follows the entries: the first entry's index, by prefix of members.
+    """Build the table that is stored after the entries, for look-ups by prefix.
 
-    Raises ValueError if the entries are not in ascending order.
+    It has the index of the first entry for each prefix (a member's leading bits). Raises ValueError
+    if the entries are not in ascending order.
     """
 
 @final

@@ -44,8 +44,8 @@ _ALIGNMENT: Final = 64
 class Base(msgspec.Struct, frozen=True):
     """A file with the index of a warehouse's campaigns at a revision (see warehouse.campaigns).
 
-    Names are unique. `size` is in bytes; `checksum`: CRC-32; `campaigns`: the number of campaigns;
-    `layout`: a digest of the code that built it (publisher/sharing.py).
+    `name`: the file's name, which is unique; `size` is in bytes; `checksum`: CRC-32; `campaigns`:
+    the number of campaigns; `layout`: a digest of the code that built it (publisher/sharing.py).
     """
 
     name: str

@@ -27,7 +27,7 @@ def audience() -> None:
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 def audience_add(file: str) -> None:
-    """Add the audiences in a JSON file (an object or an array); an existing id is replaced.
+    """Add the audiences in a JSON file (an object or an array), replacing those with the same id.
 
     Server events that are already stored count too, if they identify a person.
     """
@@ -101,7 +101,7 @@ def audience_hash(file: str) -> None:
 @audience.command("list", examples=["snapbid audience list", "snapbid audience list --json"])
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def audience_list(as_json: bool) -> None:
-    """List the audiences with their numbers of members (ids in bid requests)."""
+    """List the audiences, and how many members (ids in bid requests) each has."""
     from snapbid.warehouse import audiences
 
     listed = console.in_warehouse(audiences.fetch_listed)

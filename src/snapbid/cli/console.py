@@ -307,7 +307,10 @@ def spending(stored: Sequence["StoredCampaign"], *, required: bool) -> "dict[str
 
 
 def money_row(spending: "Spending | None") -> tuple[object, ...]:
-    """Return the cells of the MONEY columns; they are empty without a budget or a limit."""
+    """Return the cells of the MONEY columns.
+
+    Without a budget, all cells are empty; with one, a cell is empty if its amount is unlimited.
+    """
     if spending is None:
         return ("",) * len(MONEY)
     amounts = (

@@ -34,9 +34,9 @@ def explain(ssp: str, file: str, campaign: str | None, as_json: bool) -> None:
 
     FILE has the JSON of a bid request; - is stdin. For each impression, prints the winner, the
     runner-up, and the refused campaigns by rule, with the equivalent OpenRTB code if there is one.
-    The request is decided as a live one would be now, but nothing is counted or spent: bids on its
-    other impressions do not reduce a budget or count towards a frequency cap either. Exit status:
-    0, or 1 if the request is refused with an error.
+    The request is decided as if it had just arrived, but nothing is counted or spent: a bid on one
+    impression leaves budgets and frequency caps unchanged for the others. Exit status: 0, or 1 if
+    the request is refused with an error.
     """
     settings = console.with_ledger()
     with console.opened(file) as source:

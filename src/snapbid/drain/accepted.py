@@ -38,7 +38,7 @@ class _Look(NamedTuple):
 
 
 class AcceptedEvents:
-    """A comparison of recently accepted events with stored ones; `clock` returns epoch seconds."""
+    """Compares recently accepted events with stored ones; `clock` returns epoch seconds."""
 
     def __init__(self, redis: Redis, shards: int, clock: Callable[[], float]) -> None:
         self._redis = redis

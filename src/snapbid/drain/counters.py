@@ -34,7 +34,7 @@ class SupersededError(Exception):
 
 
 class ShardsUnavailableError(RedisError):
-    """Some shards could not be read, but others were."""
+    """Some shards cannot be used for now; the message has the error of each."""
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
         reasons = (f"shard {number}: {error}" for number, error in sorted(errors.items()))
@@ -214,9 +214,9 @@ class ShardCounters:
         await self._redis.delete(self._keys.processes)
 
     async def read_when_left(self, segment: str) -> int:
-        """Fetch the number of the last batch that the drain had read when a run ended.
+        """Fetch the number of the last batch that a drain had read before the run `segment` ended.
 
-        Returns -1 if no such run has ended in this data set.
+        Returns -1 if no such run has ended in the current data set.
         """
         number: Any = await self._redis.hget(self._keys.left, segment)
         return -1 if number is None else int(number)

@@ -180,7 +180,7 @@ class Drain:
     async def _drain_all(
         self, connection: asyncpg.Connection, shards: Sequence[ShardCounters]
     ) -> tuple[int, dict[int, RedisError]]:
-        """Call `_drain` for groups of shards, reading one group while another is written.
+        """Absorb the changed counters of all shards, reading one group while another is written.
 
         Return how many counters changed, and the errors of unavailable shards.
         """

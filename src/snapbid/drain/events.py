@@ -159,8 +159,9 @@ class EventDrain:
     ) -> int:
         """Drain requests; return the number of events.
 
-        On failure, the requests are put back, and their products become suspects. Raises the
-        warehouse's error if it cannot store even a plain event.
+        On failure, puts the requests back and marks their products as suspects. Raises the
+        warehouse's error if the connection is lost, or if not even a minimal test event can be
+        stored.
         """
         products = {request.product for request in requests}
         try:
@@ -204,9 +205,10 @@ class EventDrain:
                 await transaction.rollback()
 
     async def _revise(self, connection: asyncpg.Connection) -> None:
-        """Flag cash-outs again, in pages, which shrink after failures.
+        """Recompute the flags of cash-outs that came before events to which they refer.
 
-        A cash-out that cannot be flagged even in a page of its own keeps its flags.
+        Works in pages, which shrink after failures. A cash-out that fails even in a page of its own
+        keeps its flags.
         """
         until = monotonic() + REVISE_S
         more = 1
@@ -397,7 +399,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _is_store_failure(error: BaseException) -> bool:
-    """Return whether the warehouse itself failed, not the row: full, read-only, shutting down."""
+    """Return whether the warehouse failed as a whole: it is full, read-only or shutting down."""
     return _sqlstate(error) in STORE_ERRORS
 
 

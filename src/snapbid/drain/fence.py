@@ -106,7 +106,11 @@ class Fence:
     async def _check_identity(
         self, connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
     ) -> Batch | None:
-        """Check which warehouse owns the shard; return the last batch absorbed from it, if any."""
+        """Check that the warehouse owns the shard; return the last batch absorbed from it, if any.
+
+        A shard without an owner is recorded as the warehouse's. Raises UnrelatedStoresError or
+        OtherLedgerError.
+        """
         # Asked in each round, to notice a lost connection, another warehouse behind it, and one
         # whose data was replaced.
         identity, epoch, absorbed = await fence.owner(connection, state.epoch, shard.number)
@@ -152,9 +156,9 @@ def _read(state: ShardState) -> Batch:
 async def _compare(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
 ) -> tuple[ShardState, Batch]:
-    """Check whether one store is older than the other; if so, have all counters absorbed again.
+    """Compare how recent both stores' data is; if it differs, have all counters absorbed again.
 
-    Returns the shard's state and the last batch in the warehouse afterwards.
+    Returns the shard's resulting state, and the last batch that counts as absorbed.
     """
     absorbed = await fence.absorbed_batch(connection, state.epoch, shard.number)
     # A backup may predate the discovery that the ledger's data is older.
@@ -185,8 +189,8 @@ async def _outdate(
 ) -> ShardState:
     """Protect the figures from a shard whose data is older than the warehouse's.
 
-    Marks all its earlier runs as outdated, so that no figure is lowered and nothing is counted
-    twice, and its budgets as not restored. Returns the shard's new state.
+    Marks the shard's budgets as not restored. Also marks its earlier runs as outdated, so that no
+    figure is lowered and nothing is counted twice. Returns the shard's new state.
     """
     logger.warning(
         "fenced shard %(shard)d: the ledger's data ends with batch %(read)d, the warehouse's with"

@@ -88,7 +88,10 @@ class LoggedAuctions:
         return lasting
 
     async def _counted(self, day: datetime.date) -> "LoggedDay | None":
-        """Return the counts of a day's log rows, cached until its files change; None on failure."""
+        """Count a day's rows in the log, or return cached counts if the day's files are unchanged.
+
+        Returns None if the files cannot be read.
+        """
         try:
             from snapbid.auctionlog import daily, files
 

@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 async def own(
     connection: asyncpg.Connection, shards: Sequence[ShardCounters], *, is_known: bool = False
 ) -> None:
-    """Check that the warehouse may own the ledger, and record that it does.
+    """Check that the warehouse may own the ledger, and record it as the owner.
 
-    Raises UnrelatedStoresError if it may not, and RedisError if no shard can be read, or if some
-    shards cannot be read and the others have new data. `is_known`: the warehouse owned the ledger
-    when this drain last checked. In that case, if the ledger's data is new and may not be taken
-    over yet, raises ShardsUnavailableError instead: other drains may not have noticed the change.
+    Raises UnrelatedStoresError if the warehouse may not own it, and RedisError if no shard can be
+    read, or if some shards of a new ledger cannot be read. `is_known`: whether the warehouse owned
+    the ledger when this drain last checked. If so, raises ShardsUnavailableError for a new ledger
+    that may not be taken over yet, since other drains may not have noticed the change.
     """
     states, error = await _states(shards)
     if not states:

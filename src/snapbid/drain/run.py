@@ -214,7 +214,7 @@ class Process:
         self._logged: str | None = None
 
     async def outlast(self) -> None:
-        """Call `run` again after any error, so one duty cannot stop the others."""
+        """Call `run` again after any error, so that the drain's other tasks go on."""
         while not self._stopping.is_set():
             try:
                 await self.run()

@@ -187,7 +187,7 @@ async def skip(connection: asyncpg.Connection) -> None:
 async def _flag(
     connection: asyncpg.Connection, sequences: Iterable[bytes], cashed_out: Iterable[str]
 ) -> None:
-    """Set the flags of all events in `sequences`, and of cash-outs with the ids `cashed_out`."""
+    """Recompute the flags of the events in `sequences`, and of cash-outs by id (`cashed_out`)."""
     steps: dict[tuple[str, str, object], list[Step]] = {}
     members = {}
     for member in await events.fetch_members(connection, sequences, cashed_out):

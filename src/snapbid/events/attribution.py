@@ -39,7 +39,7 @@ Ids = tuple[int | None, int | None]
 
 
 class Conversion(NamedTuple):
-    """The key of the sum that an event counts towards, and the amounts that it adds."""
+    """The key of the sum to which an event contributes, and the amounts that it adds."""
 
     key: ConversionKey
     added: ConversionSum
@@ -256,7 +256,7 @@ class Attribution:
         return None if link is None or row.received_at > link.expires_at else link
 
     def _add(self, row: EventRow, link: ClickLink, person: int | None) -> Conversion:
-        """Add an event to the sums of its click, and note a person's first deposit."""
+        """Count an event for its click and return what it adds; record a person's first deposit."""
         is_first = False
         noted = None if person is None else self.last.get(person)
         if row.event == DEPOSIT and person is not None and noted is not None:

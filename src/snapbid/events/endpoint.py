@@ -239,9 +239,10 @@ class EventEndpoints:
             return [Counting()] * len(rows)
 
     async def _keep(self, now_ms: int, key: ApiKey, events: list[AcceptedEvent]) -> None:
-        """Queue events, counting them against the key's limit; `_admit` has counted the first.
+        """Queue a request's events, and count them against the key's limit.
 
-        Raises RateExceeded or EventsUnavailable.
+        The first event was counted when the request was admitted. Raises RateExceeded or
+        EventsUnavailable.
         """
         entries = [(event.event_id, event.envelope) for event in events]
         size = sum([len(event.envelope) for event in events])

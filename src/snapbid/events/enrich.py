@@ -43,7 +43,10 @@ class Enricher(NamedTuple):
     rates: DailyRates
 
     def enrich(self, event: dict[str, Any]) -> Enriched:
-        """Enrich a normalised envelope (`AcceptedEvent.document`). Missing parts are null."""
+        """Derive location, device and amounts in USD from an event (`AcceptedEvent.document`).
+
+        Each is null if the event has no data for it.
+        """
         context = event["context"]
         warnings: list[tuple[str, str]] = []
         document = {

@@ -55,7 +55,7 @@ _PICTURE: Final = re.compile(r"\d{1,2}x\b.*")  # logo@2x.png
 
 
 def is_key(key: str) -> bool:
-    """Return whether a key names personal data, in any spelling."""
+    """Return whether a key, however it is spelled, names personal data."""
     return len(key) <= _LONGEST and _is_short_key(key)
 
 
@@ -83,7 +83,7 @@ def _address(text: str) -> str | None:
 
 
 def is_international_phone(value: Any) -> bool:
-    """Return whether a value is a phone number that begins with a plus sign, and nothing else."""
+    """Return whether the whole value is a phone number that begins with a plus sign."""
     return isinstance(value, str) and _INTERNATIONAL_PHONE.fullmatch(value[:_LONGEST]) is not None
 
 

@@ -185,7 +185,7 @@ def _json_type(path: str, event: str | None) -> str:
 
 @cache
 def _fields_of(event: str | None) -> dict[str, Field]:
-    """Return an event's fields by path; none for an event outside the catalog."""
+    """Return an event's fields by path; empty for None, an event outside the catalog."""
     if event is None:
         return {}
     found = EVENTS[event]

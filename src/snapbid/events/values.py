@@ -66,7 +66,10 @@ def normalise_number(number: float) -> float:
 
 
 def text_rule(value: Any) -> str | None:
-    """Return the first rule that a value breaks: type (not text), empty or max_length; or None."""
+    """Return the rule for texts that a value breaks: `type`, `empty` or `max_length`.
+
+    Returns None if the value is valid.
+    """
     if not isinstance(value, str):
         return "type"
     if not value:

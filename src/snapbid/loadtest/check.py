@@ -271,8 +271,8 @@ def check(
 
     `auction` is the auction's id, which must not need escaping in a URL. If `ours`, the
     notification URLs must be those of document 2. If not, an answer needs no bid, any accepted
-    currency will do, fields missing from a bid are first filled in by `_complete`, and the creative
-    of a bid without a media type is not checked.
+    currency will do, fields missing from a bid are filled in first, and the creative of a bid
+    without a media type is not checked.
     """
     if response.id != auction:
         return BrokenRule("id", f"{response.id!r} answers {auction!r}")

@@ -27,7 +27,7 @@ _HEX: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 
 
 class CallListener(Protocol):
-    """Receives one notification per call, when it ends; `now` is a perf_counter time (s)."""
+    """Receives one notification at the end of each call; `now` is a perf_counter time (s)."""
 
     def answered(self, call: "Call", status: int, body: bytes, now: float) -> None: ...
 

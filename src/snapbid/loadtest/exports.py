@@ -23,7 +23,7 @@ PHASE_GAUGES: Final[tuple[tuple[str, str, Callable[[PhaseResult], float]], ...]]
 
 
 def junit(result: LoadResult) -> bytes:
-    """Render a test suite that fails if the run did.
+    """Render a test suite that fails if the run failed.
 
     It has a case for each objective in each measured phase, one each for the reconciliation and the
     verdict, and one each for notices and events if any were sent. If the run passed, missed

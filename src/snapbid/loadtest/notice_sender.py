@@ -46,7 +46,7 @@ class NoticeHabits(NamedTuple):
 
 
 class PlannedNotice(NamedTuple):
-    """A notice to fire, and the account of an SSP in which to count it."""
+    """A notice to fire, and the SSP's account that counts it."""
 
     kind: str
     url: str
@@ -85,8 +85,9 @@ class NoticeCounts(Struct):
 class NoticeSender:
     """Plans and fires the notices of received bids; `open` counts notices not yet answered.
 
-    A notice answered later than `timeout_s` after its time counts as failed, though as received.
-    If `only` is given (HOST:PORT), it fires only notices whose URLs name that host and port.
+    A notice answered more than `timeout_s` after it was due counts as failed, but its win or
+    impression is still expected in the report. If `only` is given (HOST:PORT), only notices whose
+    URLs name that host and port are fired.
     """
 
     def __init__(

@@ -99,9 +99,9 @@ def capacity(warmup_s: float, ramp_s: float, rate: float, most: float, seconds: 
 def pool_note(trials: list[PhaseResult], connections: int) -> str:
     """Return a note if too few connections limited a search, otherwise "".
 
-    Busy connections prove nothing, since any overload eventually occupies all of them. There were
-    too few if, at the lowest rate that failed, even answers as quick as in the quickest trial that
-    passed would keep a share `FULL` of the connections busy (Little's law).
+    It is not enough that all connections were busy, since any overload eventually leads to that.
+    There were too few if, at the lowest rate that failed, even answers as quick as in the quickest
+    trial that passed would keep a share `FULL` of the connections busy (Little's law).
     """
     held = [trial for trial in trials if trial.held]
     missed = [trial for trial in trials if not trial.held]

@@ -208,7 +208,7 @@ def compare(
 
 
 def _exceeds(row: ComparedFigure) -> bool:
-    """Return whether the report has more than was sent, which waiting cannot fix."""
+    """Return whether the report has more than was sent, so that waiting cannot help."""
     return not row.agrees and row.reported > row.sent + row.unanswered
 
 

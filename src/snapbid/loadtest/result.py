@@ -4,7 +4,7 @@ from msgspec import Struct, field
 
 
 class ClientFigures(Struct, frozen=True):
-    """The client's load in a phase, and its delays in sending requests; times in ms."""
+    """The load on the generator itself in a phase, and its delays in sending; times in ms."""
 
     cpu_percent: float  # of a core
     waited_percent: float  # of the time: ready to run, but without a processor

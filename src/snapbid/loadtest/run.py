@@ -130,9 +130,9 @@ class LoadRun:
         return self._result(started, results, counts, reconciliation)
 
     def _interrupt(self) -> None:
-        """End the current phase, and with it the run; if that was done, abandon all that is open.
+        """End the current phase, and with it the run; if the phases have ended, stop waiting.
 
-        What is open are answers, notices up to their delays, and the report for some minutes.
+        The run then no longer waits for answers, delayed notices or a complete report.
         """
         if self._sent or self._generator.stopped:
             self._generator.abandon()

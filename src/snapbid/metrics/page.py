@@ -1,4 +1,4 @@
-"""Render the Prometheus page from all slots in a directory."""
+"""Render the Prometheus page from all slots (files of counts) in a directory."""
 
 import os
 import re

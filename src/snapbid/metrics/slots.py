@@ -73,7 +73,8 @@ class Metrics:
     def histogram(self, name: str, buckets: Sequence[float], **labels: object) -> Histogram:
         """Return a histogram with these upper bounds for its buckets, and `+Inf`.
 
-        Raises ValueError as `counter` does, and if the bounds do not ascend.
+        Raises ValueError for a name or labels that are not in `DEFINITIONS`, and if the bounds do
+        not ascend.
         """
         definition = definition_of("histogram", name, labels)
         bounds = tuple(map(float, buckets))

@@ -127,7 +127,10 @@ def _spending(campaign: Campaign, limits: Limits, state: CampaignSpend, now: int
 def _state(
     cost: int, state: CampaignSpend, allowed: int | None, daily: int | None, total: int | None
 ) -> str:
-    """Return `Spending.state` in the flight, for a bid of this cost; amounts are in nano-USD."""
+    """Return a campaign's `Spending.state` during its flight.
+
+    `cost`: the cost of one bid. All amounts are in nano-USD.
+    """
 
     def lacks(limit: int | None, used: int) -> bool:
         return limit is not None and limit - used < cost

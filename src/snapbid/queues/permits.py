@@ -51,7 +51,10 @@ class Permits:
         self._fetching: asyncio.Task[None] | None = None
 
     def take(self) -> bool | None:
-        """Take a permit; return whether there was one, or None if `fetch` may get one."""
+        """Take a permit from the current lease; return whether this succeeded.
+
+        Returns None if there is no permit in the lease, but `fetch` may get one.
+        """
         now = perf_counter()
         self._asked += 1
         if self._left > 0 and now < self._until:

@@ -58,7 +58,7 @@ class RateLimiter:
         self._clock = clock
 
     async def admit(self, key: str, limit: int) -> RateDecision:
-        """Count a request under a Redis key, unless the window already has `limit` requests."""
+        """Count a request under a Redis key, unless `limit` requests came in the last minute."""
         refused, wait_s, remaining = await self._ask((key,), limit, "")
         return RateDecision(not refused, remaining, wait_s)
 

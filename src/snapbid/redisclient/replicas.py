@@ -43,7 +43,7 @@ class TooFewReplicasError(RedisError):
 
 
 class ReplicaDemand(NamedTuple):
-    """How many replicas must confirm a write; none once a shard has lacked them for `grace_s`."""
+    """The number of replicas that must confirm a write, until a shard lacks them for `grace_s`."""
 
     replicas: int
     grace_s: float = inf

@@ -107,7 +107,7 @@ class TripUser(Protocol):
         """Whether a round trip is due even though no request is waiting."""
 
     def disconnected(self) -> None:
-        """Fail all requests; also called if connecting failed."""
+        """Fail all requests: the connection has ended, or could not be made."""
 
 
 class RoundTrips:
@@ -196,8 +196,8 @@ class RoundTrips:
     def _gather(self, before: int, iterations: int) -> None:
         """Let ready requests join the batch, for as long as each loop iteration brings more.
 
-        So an idle process sends after one iteration, and in a busy process more requests share a
-        round trip, which costs more than a request.
+        So an idle process sends after one iteration, while in a busy process more requests share
+        the cost of a round trip.
         """
         waiting = self._user.waiting
         if iterations and before < waiting < self._enough:

@@ -23,8 +23,8 @@ class BidEndpoints:
     """One endpoint for each SSP of the current snapshot.
 
     `handlers`, updated in place, has the handlers of SSPs without network or rate limits; requests
-    of other SSPs go through `resolve`. `permits` creates an SSP's rate limiter from its number and
-    limit. `signs_all`: sign the notices of every SSP, not only of SSPs configured for it.
+    of other SSPs go through `resolve`. `permits` creates a rate limiter from an SSP's number and
+    limit. `signs_all`: whether to sign the notices of all SSPs, not only of SSPs configured for it.
     """
 
     def __init__(

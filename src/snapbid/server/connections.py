@@ -72,7 +72,7 @@ class ConnectionKeeper:
         self._has_listened = self._is_stopping = False
 
     async def keep(self) -> None:
-        """Inspect the connections periodically until cancelled; see `look`."""
+        """Call `look` periodically until cancelled, to end unused connections."""
         while True:
             is_crowded = await self.look() > self._enough
             hurries = is_crowded or self._is_stopping or not self._has_listened
@@ -109,7 +109,7 @@ class ConnectionKeeper:
         return len(connections)
 
     def _end_largest(self, holding: list[Connection]) -> None:
-        """End connections that have sent the most, until the others are within `MAX_HELD_BYTES`."""
+        """End connections, largest first, until the rest have sent at most `MAX_HELD_BYTES`."""
         held = sum(map(_held, holding))
         for connection in sorted(holding, key=_held, reverse=True):
             if held <= MAX_HELD_BYTES:
@@ -179,7 +179,7 @@ class _Sockets:
 def _socket_of(fd: int) -> socket.socket:
     """Return the socket of a file descriptor. Raises OSError if the file is not a socket.
 
-    The socket counts as AF_INET6, whose addresses are longer, so IPv4 addresses fit too.
+    It is opened as AF_INET6, so that addresses of both IPv4 and IPv6 fit.
     """
     return socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fd)
 

@@ -83,10 +83,10 @@ async def read(connection: asyncpg.Connection, id: int) -> AsyncGenerator[bytes]
 
 
 async def replace(connection: asyncpg.Connection, base: StoredBase, parts: Iterable[bytes]) -> None:
-    """Store a base, and delete older bases.
+    """Store a base, and delete outdated bases.
 
-    Deletes all bases with the same layout, all bases of other warehouses, and all bases that are
-    over a day old.
+    Outdated bases are earlier ones with the same layout, those of other warehouses, and those over
+    a day old.
     """
     async with connection.transaction():
         await connection.execute(

@@ -110,9 +110,9 @@ async def replace_many(
     """Add or replace campaigns, all or none.
 
     `documents` are tuples of id, JSON document and, with `rules`, the form normalised under that
-    version of the rules. Ids must be unique. A campaign keeps its revision if document and rules
-    stay the same, and its status if the document has none. Documents are consumed one by one; an
-    error raised by their iterator undoes the import.
+    version of the rules. Ids must be unique. A campaign keeps its revision if its document and
+    rules stay the same, and keeps its status if the document has no `status`. Documents are
+    consumed one by one; an error raised by their iterator undoes the import.
     """
     async with connection.transaction():
         await connection.execute(
@@ -192,8 +192,9 @@ async def copy_all(
 ) -> None:
     """Pass all campaigns to `take`, unordered, in lists as they arrive; requires a transaction.
 
-    A row's `content` is the form normalised under `rules` if there is one, otherwise the document.
-    While `take` works, PostgreSQL continues to send until the socket's buffer is full.
+    A row's `content` is the normalised form if one is stored for this version of the `rules`,
+    otherwise the document. While `take` works, PostgreSQL continues to send until the socket's
+    buffer is full.
     """
 
     async def read(data: bytes) -> None:

@@ -26,7 +26,7 @@ class FamilySpan(NamedTuple):
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """The outcome of `add`."""
+    """The result of registering a descriptor or changing its canonical id."""
 
     descriptor: str
     canonical: str

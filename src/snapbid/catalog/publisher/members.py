@@ -75,7 +75,7 @@ class MemberPublisher:
             connection.terminate()
 
     async def _publish(self, connection: asyncpg.Connection) -> None:
-        """Read the changes and, if there are any, replace the file."""
+        """Read memberships, names and the key; replace the member file if any have changed."""
         await self._take_base(connection)
         assert self._changed is not None
         rows = await audiences.fetch_members(connection, self._revision)

@@ -16,9 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class Overlay:
-    """The campaigns that changed after the base was built; without a base, all of them.
+    """The campaigns that changed after the base was built; without a base, all campaigns.
 
-    Changes up to `revision` have been applied or skipped; up to `complete`, none was skipped.
+    All changes up to the revision `complete` are included; later ones, up to `revision`, may have
+    been skipped.
     """
 
     def __init__(self, base: Base | None) -> None:

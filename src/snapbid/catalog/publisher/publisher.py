@@ -145,7 +145,7 @@ class CatalogPublisher:
                 return
 
     def _is_intact(self) -> bool:
-        """Return whether the published catalog is unchanged and its base still there."""
+        """Return whether the published catalog is unchanged and its base's file still exists."""
         base = self._overlay.base if self._overlay else None
         return self._written == stamp_of(self._path) and (base is None or self._has_file(base))
 

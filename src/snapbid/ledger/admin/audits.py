@@ -42,14 +42,15 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The sources of the first and the second figure, as named in the log."""
+        """Where the first and the second figure come from, as log lines name it."""
         return COMPARISONS.get(self.comparison, ("one", "the other"))  # of a newer program
 
 
 class AuditReport(msgspec.Struct, frozen=True):
     """A completed audit; `at` is its time by the clock of Redis (epoch s).
 
-    `counts`: the number of differences by comparison; `shown`: the first SHOWN differences.
+    `counts` maps each comparison to its number of differences; `shown`: the first SHOWN
+    differences.
     """
 
     at: float

@@ -105,7 +105,7 @@ class LedgerSide:
         return ShardState.parse(answer)
 
     async def wipe(self) -> None:
-        """Delete all data of the ledger, except for what keeps its shards closed."""
+        """Delete all data of the ledger, except for the marks that keep its shards closed."""
         for keys in self.keys:
             kept = closing.marks(keys)
             async for batch in scan(self.redis, keys.prefix, GONE):
@@ -441,7 +441,7 @@ async def _sum(ledger: LedgerSide, count: Callable[[ShardKeys], Awaitable[int]])
 async def _until_none(left: Callable[[], Awaitable[int]], what: str) -> None:
     """Wait until `left` returns 0. Raises MoveError after CARRIED_S without progress.
 
-    `what`: the error's text, which follows the number left.
+    The error's message is the number that is left, followed by `what`.
     """
     loop = asyncio.get_running_loop()
     least, since = await left(), loop.time()

@@ -182,7 +182,7 @@ class Ledger:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether any shard refuses all bids, because the warehouse's ledger is another one."""
+        """Whether any shard refuses all bids because it is not part of the warehouse's ledger."""
         return any(shard.is_foreign for shard in self._shards)
 
     def belong_to(self, warehouse: str, epochs: Sequence[str] = ()) -> None:
@@ -312,7 +312,7 @@ class Ledger:
         )
 
     def _moved_to(self, auction_id: bytes, own: int) -> Iterator[int]:
-        """Yield the other shards to which moves of the ledger may have taken an auction's bids."""
+        """Yield the other shards where an auction's bids may be after moves of the ledger."""
         now = self._now_s()
         former = [of.shards for of in self._shards[own].former if of.until > now]
         return (n for n in moved_to(auction_id, former, len(self._shards)) if n != own)
@@ -415,8 +415,8 @@ class Ledger:
     async def _sign_off(self, token: str) -> bool:
         """Deregister a process in all shards, so that holds no longer wait for its notices.
 
-        Return whether all shards and their replicas have done so. If not, the process must be
-        deregistered again, since a failover could bring its registration back.
+        Return whether this succeeded in all shards and their replicas. If not, it must be repeated,
+        since a failover could restore the registration.
         """
         try:
             for number, clock in enumerate(self._clocks):

@@ -95,8 +95,8 @@ class PendingNotice(msgspec.Struct, frozen=True):
     """A notice waiting to be settled.
 
     `done` becomes a NoticeVerdict, or None if a spooled notice could not be settled. `otherwise`:
-    the shard and the encoding of an alternative notice, with the other ids that the URL may mean
-    (Ledger.settle). If this notice is spooled, so is the alternative.
+    the shard and the encoding of an alternative notice, with the ids that result from decoding the
+    URL once more (Ledger.settle). If this notice is spooled, so is the alternative.
     """
 
     packed: bytes
@@ -262,7 +262,7 @@ class GroupCommit:
         self._forgotten()
 
     def next_batch(self, now: float) -> list[Command]:
-        """Return the commands of the next round trip: a heartbeat if nothing is waiting."""
+        """Return the commands of the next round trip; if nothing is waiting, only a heartbeat."""
         self._sent = self._forget(now) if self._to_roll_back else self._requests(now)
         return self._sent
 
@@ -299,7 +299,7 @@ class GroupCommit:
         return (*head, entries, f"{self.warehouse} {self.families}", *counters(answers))
 
     def _note_settled(self, until: int | None) -> None:
-        """Note that all notices up to `until` (hold clock) are settled, if the spool is empty."""
+        """Record that notices up to `until` (hold clock) are settled, unless some are spooled."""
         if until is not None and self._is_spool_empty():
             self._settled_until = until
 
@@ -338,7 +338,7 @@ class GroupCommit:
                 self._note_settled(self._sent_hold_clock)
 
     def _accept(self, reply: Any) -> None:
-        """Handle the verdicts on a batch of bids, which also confirm it."""
+        """Handle the reply to a batch of bids: it acknowledges the batch and has the verdicts."""
         batch, answers = self._unconfirmed, self._answers.sent
         assert batch is not None
         self._unconfirmed = None
@@ -413,9 +413,9 @@ def _refuse(hold: PendingHold) -> None:
 
 
 class ForeignLedgerError(RedisError):
-    """The ledger belongs to another warehouse, or is not the one that the warehouse recorded.
+    """The ledger belongs to another warehouse, or this warehouse has recorded another ledger.
 
-    Also raised if its number of shards differs from this process's.
+    Also raised if the ledger's number of shards is not the one that this process uses.
     """
 
     def __init__(self, state: ShardState, warehouse: str, shards: int) -> None:

@@ -107,7 +107,7 @@ class Budgets:
     async def grants(
         self, shard: int, campaigns: Iterable[int], day: int
     ) -> dict[int, tuple[int, int]]:
-        """Map campaigns to the amounts granted to a shard, in nano-USD, as (total, on `day`).
+        """Map each campaign to the nano-USD granted to a shard: (in total, on `day`).
 
         `day` counts from 1970-01-01. Raises RedisError or OSError.
         """

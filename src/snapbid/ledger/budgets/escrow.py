@@ -145,12 +145,12 @@ def plan(
     limit: int,
     passed_s: float,
 ) -> Plan:
-    """Plan transfers that fill every allowance with a second's spend, and take idle money back.
+    """Plan transfers that fill every allowance with a second's spend, and take back the excess.
 
     `demands` cover the last `passed_s`; `price` is the cost of one bid. As the budget runs out,
-    allowances are filled less. If the free money cannot fill all allowances, it only covers refused
-    bids and the deficits of overspent allowances. If it does not suffice even for these, the other
-    allowances return idle money, and amounts too small for a bid.
+    allowances get less. If the free money cannot fill all allowances, it only covers refused bids
+    and the deficits of overspent allowances. If it does not even cover these, money is taken back
+    from the other allowances that are idle, or too small for a bid.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)
@@ -207,7 +207,8 @@ def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: 
 def _is_short(grant: int, allowance: Allowance | None, demand: Demand) -> bool:
     """Whether an allowance lacks money for the bid it refused.
 
-    An allowance that is merely low takes no money from the others, which may need it for rare bids.
+    An allowance that is merely low is not short: other allowances may need their money for rare
+    bids.
     """
     return allowance is not None and allowance.spare + grant < demand.refused
 

@@ -92,14 +92,14 @@ class Capping:
 
 
 class _Holds:
-    """The holds of one answer, in the user's shard."""
+    """Holds on the user's caps for the bids of one answer, in the user's shard."""
 
     def __init__(self, shard: LedgerShard) -> None:
         self._shard = shard
         self._holds: list[tuple[int, bytes, bytes]] = []
 
     def add(self, index: int, hold: bytes, caps: bytes) -> None:
-        """Add the hold for the bid at `index`; `make` sends it."""
+        """Add the packed hold of the bid at `index`, and the bid's caps, for `make` to send."""
         self._holds.append((index, hold, caps))
 
     async def make(self, within_s: float) -> dict[int, str]:

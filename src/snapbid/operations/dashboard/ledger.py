@@ -94,7 +94,7 @@ class _ShardBacklog(NamedTuple):
 
 
 async def waiting(redis: Redis, shards: int, now: float) -> Backlog:
-    """Read what waits for the drain, and the shards' states, at `now` (epoch s by Redis' clock).
+    """Fetch the drain's backlog and the shards' states; `now`: epoch s by the clock of Redis.
 
     Raises RedisError or OSError if no shard answers.
     """
@@ -148,8 +148,8 @@ async def _waiting(redis: Redis, keys: ShardKeys) -> _ShardBacklog:
 def _silent(clock: int, processes: Mapping[bytes, bytes]) -> dict[bytes, int]:
     """Return how much longer (ms) expired holds are kept for each silent process (clock.lua).
 
-    Leaves out processes for which no holds are kept any longer; the ledger itself drops these only
-    on its next write.
+    Leaves out processes for which holds are no longer kept, although the ledger lists these
+    processes until its next write.
     """
     ages = {token: clock - int(marks.split()[1]) for token, marks in processes.items()}
     return {

@@ -273,6 +273,6 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
 
 
 def _pod_rows(campaign: Campaign, imp: Imp, situation: Situation) -> Iterator[RuleCheck]:
-    """Yield a row if other impressions of the pod already have advertisers."""
+    """Yield a check against the advertisers chosen for other impressions of the pod, if any."""
     if rivals := situation.rivals.get(imp.id):
         yield RuleCheck("pod", campaign.advertiser, words.rivals(rivals), True)

@@ -30,7 +30,7 @@ WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Satu
 
 
 def in_words(values: Mapping[str, list[str | int]], point: tuple[float, float] | None) -> Carried:
-    """Describe the distinct values that the matcher compares, by dimension."""
+    """Describe a request's values by targeting dimension, each value once."""
     carried = {
         name: [codes.in_words(name, value) for value in dict.fromkeys(own)]
         for name, own in values.items()

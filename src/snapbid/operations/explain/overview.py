@@ -237,7 +237,7 @@ def _undecided(impression: Impression, cpu_ms: int) -> Impression:
 
 
 class _ImpressionExplainer:
-    """Explains the impressions of a request, one after the other, in the order of `in_turn`."""
+    """Explains the impressions of a request one by one; `in_turn` gives their order."""
 
     def __init__(
         self,

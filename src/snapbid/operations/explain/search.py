@@ -58,9 +58,10 @@ class Search:
 def ask(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> tuple[Refusal, str | None] | None:
-    """Match one campaign that is refused; return the refusal and its detail (see `Search.explain`).
+    """Return the first rule that refuses a campaign; for targeting, also the dimension.
 
-    Returns None if the floor's currency has no exchange rate.
+    The campaign must be known to be refused. Returns None if the floor's currency has no exchange
+    rate.
     """
     search = Search(index_of(campaign), request, situation)
     return search.explain(0) if search.impression(imp) else None

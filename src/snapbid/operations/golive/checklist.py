@@ -135,8 +135,8 @@ def _notices(
 ) -> Item:
     """Judge one kind of notice.
 
-    `own`: this kind of notice; `other`: the kind to compare it with. Each has two names: one in the
-    ledger's counters, and one in the counters of test bids.
+    `own`: this kind of notice; `other`: the kind to compare it with. Both are pairs of
+    names: in the ledger's counters, and in the counters of test bids.
     """
     title = f"{name} notification firing is confirmed."
     kind, of_tests = own

@@ -73,7 +73,8 @@ class _Notice(NamedTuple):
 class RequestStatsWriter:
     """Collects a worker's request statistics for all SSPs, and writes them to Redis.
 
-    `clock` returns epoch seconds; `outcomes` yields counts since its previous call.
+    `clock` returns epoch seconds; `outcomes` yields (SSP, outcome, growth since the previous
+    call).
     """
 
     def __init__(

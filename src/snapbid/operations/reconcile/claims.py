@@ -82,7 +82,7 @@ class Form(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The result of reading a log: columns by field, unused columns, and notes on oddities.
+    """The result of reading a log: used columns by field, unused columns, and notes on the log.
 
     `totals`: the number of lines left out because they are totals of other lines.
     """
@@ -167,7 +167,7 @@ def _hint(database: Any) -> str:
 
 
 def _wrong_guesses(database: Any, guessed: Collection[str]) -> list[str]:
-    """Return the fields whose guessed columns have only implausible values in the first lines."""
+    """Return the `guessed` fields that have only implausible values in the log's first lines."""
     fits = ", ".join(f"bool_or({fits}) FILTER ({field} <> '')" for field, fits in _TELLS.items())
     found = database.execute(f"SELECT {fits} FROM (FROM readings LIMIT {BATCH})").fetchone()
     return [field for field, fits in zip(_TELLS, found, strict=True)

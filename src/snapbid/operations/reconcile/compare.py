@@ -227,7 +227,10 @@ class Comparison:
                 self.without_rate[currency] += priced
 
     def _add_theirs(self, kind: str, day: date | None, currency: str, price: int) -> bool:
-        """Add prices of the SSP's log to the totals; return False if their currency has no rate."""
+        """Convert a sum of prices in the SSP's log to USD, and add it to the totals.
+
+        Returns False, and adds nothing, if the currency has no rate.
+        """
         usd = self.terms.rate(currency, day or self.first or self.terms.today)
         if usd is not None:
             self.totals[kind, day].price_nanos += round(price * usd)
@@ -271,7 +274,7 @@ class Comparison:
         return strange
 
     def _compare(self, database: Any, ignored: dict[str, str]) -> Iterator[Dispute]:
-        """Yield the disputes, treating the ignored fields as if they had no columns."""
+        """Yield the disputes, as if the SSP's log did not have the fields in `ignored`."""
         for field in ignored:
             database.execute(f"UPDATE claims SET {field} = NULL")
         self._add_rates(database)

@@ -265,7 +265,7 @@ def _priced(micros: int | None, currency: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """Yield a table; on a phone each row becomes a list, labelled with the columns' names."""
+    """Yield an HTML table. On a phone, each row is shown as a list of labelled values."""
     yield "<table><thead><tr>" + "".join(f"<th scope=col>{head}" for head in heads) + "<tbody>"
     for row in rows:
         yield "<tr>"

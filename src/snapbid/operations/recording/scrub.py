@@ -175,7 +175,10 @@ class Scrubber:
         return self._hash(value).hex()
 
     def _like(self, value: Any) -> str | None:
-        """Hash an id, keeping its form: an all-zero id is kept, a UUID remains a UUID."""
+        """Hash an id; the hash of a UUID has the form of a UUID.
+
+        Returns an id of only zeros unchanged, and None for an empty id.
+        """
         text = str(value)
         if not text.strip("0-"):
             return text or None

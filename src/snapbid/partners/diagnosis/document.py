@@ -305,7 +305,10 @@ def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
 
 
 def _unused(counts: Mapping[str, int]) -> list[FieldFault]:
-    """Return the fields with unusable values; most counts are extrapolated from a sample."""
+    """Return the fields with unusable values, most frequent first.
+
+    The number of unknown countries is exact; other numbers are extrapolated from a sample.
+    """
     faults = []
     if strange := counts.get("strange_country", 0):
         field = REQUIRED["country"]
