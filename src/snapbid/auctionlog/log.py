@@ -44,7 +44,7 @@ class AuctionLog:
         self.rows = RowWriter(self._prepare)
 
     async def open(self) -> None:
-        """Prepare the first chunks, if possible."""
+        """Begin to prepare chunks, and wait at most RETRY_S for the first ones."""
         self._loop = asyncio.get_running_loop()
         self._prepare()
         assert self._preparing is not None

@@ -1,4 +1,4 @@
-"""The writer, which converts workers' rows to Parquet files, and records gaps.
+"""The writer, which converts workers' rows to Parquet files; a gap row stands for lost rows.
 
 It may be killed at any moment: chunks and file names record its progress, and an interrupted
 conversion is repeated. Chunks are removed once all their rows are in files.
@@ -135,7 +135,10 @@ class LogWriter:
                 del self._workers[worker.token]
 
     def _look_at(self, worker: WorkerChunks, enough: int) -> None:
-        """Convert a worker's rows if they are old, take `enough` bytes, or the worker has ended."""
+        """Convert a worker's rows if they are due.
+
+        Rows are due once they are old or take `enough` bytes, or once the worker has ended.
+        """
         # Check before reading the ends: a worker that is gone by now writes no more.
         gone = all(chunk.is_abandoned() for chunk in worker.chunks)
         while waiting := worker.waiting():

@@ -86,10 +86,10 @@ def database(url: str) -> str:
 
 
 class RedisAddress(NamedTuple):
-    """A parsed URL. `nodes`: the nodes of a cluster, or the sentinels; empty for a single Redis.
+    """A parsed URL of Redis. `nodes`: the nodes of a cluster, or the sentinels; else empty.
 
-    `service`: the sentinels' name for the primary; `sentinel_options`: the user and password
-    for the sentinels. `scheme`, `user` and `query` are parts of the nodes' URLs.
+    `service`: the sentinels' name for the primary; `sentinel_options`: the user and password for
+    the sentinels. `scheme`, `user` and `query` are parts of the nodes' URLs.
     """
 
     arrangement: Arrangement

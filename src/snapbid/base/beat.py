@@ -22,5 +22,5 @@ def left(every_s: float = BEAT_S) -> float:
 
 
 async def beat(every_s: float = BEAT_S) -> None:
-    """Wait until the event loop's clock reaches the next multiple of `every_s` (see `left`)."""
+    """Wait until the event loop's clock reaches the next multiple of `every_s`."""
     await asyncio.sleep(left(every_s))

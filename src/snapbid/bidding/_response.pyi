@@ -89,8 +89,8 @@ class ClickSigner:
     def stamp(self, descriptor: int, now_ms: int, names_auction: bool, person: int) -> ClickStamp:
         """Make the stamp for an answer at `now_ms` (epoch).
 
-        `names_auction`: whether click ids include the auction, which requires that user data may be
-        used; `person`: the hash of the user's id, 0 for none.
+        `names_auction`: whether click ids include the auction, which is allowed only if user data
+        may be used; `person`: the hash of the user's id, 0 for none.
         """
 
 @final

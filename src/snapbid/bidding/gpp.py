@@ -169,7 +169,7 @@ def _opts_out(section: int, core: str, subsections: list[str]) -> bool:
 
 
 def _drop_header(section: int, segments: list[Bits]) -> None:
-    """Remove a section's own header, if it has one: a segment that begins with the section's id."""
+    """Remove a section's first segment if that is a header, which begins with the section's id."""
     header = segments[0]
     if header.take(6) == section:
         if header.take(6) != _SECTION_VERSION or len(segments) == 1:

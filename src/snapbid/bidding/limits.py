@@ -191,7 +191,7 @@ class _Replacements:
                 pods.release(choice.imp)
 
     def replace(self, choice: "Choice", *, out_of_money: bool) -> "Choice | None":
-        """Choose the impression's next best campaign; None if there is none, or no time left.
+        """Choose the impression's next best campaign; None if none is left, or if time is up.
 
         `out_of_money`: the ledger refused the choice because of the campaign's budget.
         """

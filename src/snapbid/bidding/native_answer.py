@@ -64,7 +64,7 @@ def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
 
 
 def _assets(asked: NativeRequest, ad: NativeAd) -> list[Answered] | None:
-    """Return the answer's assets; None if it would have none, or would lack a required one."""
+    """Return the answer's assets; None if the list is empty or lacks a required asset."""
     assets = []
     typed = asked.version == "1.2"  # earlier answers have no types
     for asset in asked.assets:
@@ -114,7 +114,7 @@ def _image(asked: ImageAsked, images: tuple[NativeImage, ...]) -> NativeImage | 
 
 
 def _fits_side(length: int | None, exactly: int | None, least: int | None) -> bool:
-    """Return whether a side has at least the minimum length or, without a minimum, the exact one.
+    """Return whether `length` is at least `least` or, without that limit, equals `exactly`.
 
     A limit that is absent or not positive does not apply (Native 1.2, 4.4).
     """
@@ -137,7 +137,7 @@ def _fits_video(asked: VideoAsked, ad: NativeAd) -> bool:
 
 
 def _media_types(listed: Iterable[Text]) -> Iterator[str]:
-    """Normalise media types as the matcher does for an impression."""
+    """Yield media types in their normal form, splitting entries that hold several."""
     for entry in listed:
         for part in str("" if entry is None else entry).split(","):
             if part.strip():

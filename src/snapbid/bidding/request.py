@@ -1,7 +1,7 @@
 """The bid request: structs with only the fields that are used, and their decoder.
 
-Field names are OpenRTB's (2.5 and 2.6); a field that 2.6 moved out of `ext` is read from both. A
-request is decoded in one typed pass; if that fails, `tolerance` decodes the body again.
+Field names are OpenRTB's (2.5 and 2.6); a field that 2.6 moved out of `ext` is read in either
+place. A request is decoded in one typed pass; if that fails, `tolerance` decodes the body again.
 """
 
 import re

@@ -24,7 +24,10 @@ CARRY_BATCH: Final = 50  # campaigns carried over before yielding to other tasks
 
 
 class Refused(NamedTuple):
-    """The lowest cost (nano-USD) that a shard refused; `ssp`: the refused SSP, None if several."""
+    """The lowest cost (nano-USD) of a campaign's bids that a shard refused.
+
+    `ssp`: the SSP for which it refused them; None if there were several.
+    """
 
     cost: int
     ssp: str | None
@@ -104,9 +107,10 @@ class CatalogSnapshot:
         declares: bool,
         asked: NativeRequest | None = None,
     ) -> Template:
-        """Return a creative's template, priced in the currency of the lookups.
+        """Return a creative's template, with the price in the currency of the lookups.
 
-        `declares`: include the campaign's declaration under the Digital Services Act.
+        `declares`: include the campaign's declaration under the Digital Services Act. `asked`: the
+        native request to answer, if any.
         """
         number = None if asked is None else asked.number
         key = (rank, creative, number, lookups.currency, declares)

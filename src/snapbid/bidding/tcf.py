@@ -81,7 +81,7 @@ def _grants_vendor(bits: Bits, vendor: int, form: _Framework) -> bool:
 
 
 def _read_segment(bits: Bits, vendor: int, form: _Framework) -> bool:
-    """Read a segment; return False if it lists disclosed vendors without this one."""
+    """Read a segment; return False if it is a list of disclosed vendors that lacks `vendor`."""
     kind = bits.take(3)
     if kind == _DISCLOSED_VENDORS:
         return form.read_vendors(bits, vendor)
@@ -96,7 +96,7 @@ def _read_segment(bits: Bits, vendor: int, form: _Framework) -> bool:
 
 
 def _vendors(bits: Bits, vendor: int, ranges: Callable[[Bits, int], bool]) -> bool:
-    """Read MaxVendorId and a bit per vendor, or ranges; return whether the vendor is among them."""
+    """Read a list of vendors, as a bit for each or as ranges; return whether it has `vendor`."""
     highest = bits.take(16)
     if bits.take(1):
         return ranges(bits, vendor)

@@ -125,8 +125,8 @@ class _Checker:
     def check(self, line: int, at: Path, document: Any, text: str) -> tuple[Any, str] | None:
         """Check a decoded document that starts on `line`; `at` is its path in the file.
 
-        `text` is its JSON. Returns the object that the rule builds and the JSON to store, or None
-        if there is a mistake.
+        `text` is its JSON. Returns the object built from the document and the JSON to store, or
+        None if there is a mistake.
         """
         self.is_empty = False
         mistakes = Mistakes()

@@ -137,7 +137,10 @@ class Response(NamedTuple):
 
 
 def name_in(names: dict[str, str], field: str) -> str:
-    """Return the response's name for a field of a `native` object, such as `images[0].url`."""
+    """Return the field of a native response from which `field` was read.
+
+    `field`: of a `native` object, such as `images[0].url`; `names`: as in `Response`.
+    """
     for end in (len(field), *(match.start() for match in _PARTS.finditer(field))):
         if (name := names.get(field[:end])) is not None:
             return name + field[end:]
@@ -214,9 +217,9 @@ def _document(response: Fields, names: dict[str, str], at: Path, mistakes: Mista
 
 
 def _name_entries(names: dict[str, str], name: str, kept: Iterable[int]) -> None:
-    """Add to `names` the original paths of the entries of a list that lost its empty entries.
+    """Add to `names` the original path of each entry of a list whose empty entries were removed.
 
-    `kept`: the original indices of the entries, in order.
+    `kept`: the original index of each remaining entry, in order.
     """
     for index, before in enumerate(kept):
         names[f"{name}[{index}]"] = f"{name}[{before}]"

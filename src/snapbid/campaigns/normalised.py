@@ -22,7 +22,7 @@ _decoder: Final = msgspec.msgpack.Decoder(Campaign)
 
 
 def encode(campaign: Campaign) -> bytes:
-    """Encode a campaign for the warehouse, as MessagePack; `RULES` is stored with it."""
+    """Encode a campaign as MessagePack, to be stored with the version of the rules (`RULES`)."""
     return _encoder.encode(campaign)
 
 

@@ -219,9 +219,9 @@ def _warnings_of_ids(campaign: Campaign) -> Iterator[str]:
 
 
 def _ids_in(dimension: str, entry: str) -> list[str]:
-    """Return the ids in an entry, as requests have them; "" for an address without a known id.
+    """Split a targeting entry into ids, in the form that requests use.
 
-    An entry that is an id is returned as it is.
+    A single id is returned unchanged; an app's address that contains no known id becomes "".
     """
     if dimension != "bundle":
         return [each for part in _BETWEEN_IDS.split(entry) if (each := visible(part))]

@@ -255,7 +255,7 @@ class _VastReader:
     def _all_warnings(self, version: str) -> tuple[str, ...]:
         """Return the first `MAX_WARNINGS` warnings, and one that counts the rest, if any.
 
-        Missing impressions come first; other warnings are in document order.
+        Warnings that no impression will be counted come first; others are in document order.
         """
         found = [*remarks(self._root, version), *self._warnings]
         found.sort(key=lambda each: (not each.rule.endswith(UNCOUNTED), each.line))

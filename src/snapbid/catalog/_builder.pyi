@@ -29,9 +29,9 @@ class Builder:
     ) -> None:
         """Add or replace a campaign.
 
-        `payload`: what `Index.payload` returns; `advertiser`: the advertiser's domain and its
-        parents, as `line_of` returns them. Raises ValueError if the campaign has no creative, or if
-        an id, a value or a list is too long.
+        `payload`: data for `Index.payload` to return; `advertiser`: the advertiser's domain and its
+        parents, from `domains.line_of`. Raises ValueError if the campaign has no creative, or if an
+        id, a value or a list is too long.
         """
     def build(self) -> bytearray:
         """Return the index, without the payload file, which the caller must append.

@@ -19,9 +19,9 @@ class Members:
     """Audience members in mapped files: the base, and the changes that override it.
 
     `key`: the key of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
-    names. `over` (the changes) and `base` are each followed by the number of their entries, and
-    contain the entries and the table from `starts_of`. Raises ValueError if the key, `over` or
-    `base` has the wrong size.
+    names. `over` (the changes) and `base` each consist of entries, numbering `n_over` and `n_base`,
+    and the table that `starts_of` builds from these entries. Raises ValueError if the key, `over`
+    or `base` has the wrong size.
     """
 
     def __new__(
@@ -42,7 +42,7 @@ class Members:
 
 @final
 class MemberBook:
-    """The members in use, shared by a process's readers. `current`: None if none are in use."""
+    """Holds the members that a process's readers use; `current` is None before there are any."""
 
     @property
     def current(self) -> Members | None: ...

@@ -111,7 +111,10 @@ def with_stores() -> StoreSettings:
 
 
 def with_ledger() -> StoreSettings:
-    """Return the settings of `with_stores`, completed with the ledger's number of shards."""
+    """Return the settings, completed with the ledger's number of shards.
+
+    If no store is set, the stores of the running embedded instance are used.
+    """
     return with_shards(with_stores())
 
 

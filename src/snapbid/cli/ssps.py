@@ -96,7 +96,7 @@ def ssp_set(
 def _access(
     networks: tuple[str, ...], rate: str | None
 ) -> tuple[tuple[Network, ...] | None, int | Literal["any"] | None, list[str]]:
-    """Parse --allow and --qps; return both values (None: leave it unchanged) and the mistakes."""
+    """Parse --allow and --qps; return their values (None if not given) and the mistakes."""
     mistakes: list[str] = []
     allow: tuple[Network, ...] | None = None
     if networks == (ANY,):

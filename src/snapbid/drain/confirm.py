@@ -44,12 +44,12 @@ async def confirm(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> None:
-    """Add missing spend to budgets, then mark them as restored in this drain's shards.
+    """Add missing spend to budgets, then mark the budgets as restored in this drain's shards.
 
-    `shards`: all shards; `states`: the states of this drain's shards, which `absorb` drains once
-    more. While another drain adds missing spend, only shards that lack no spend are marked. Raises
-    ShardsUnavailableError if finding the missing spend requires other shards that cannot be read or
-    are not drained.
+    `shards`: all shards; `states`: the states of this drain's shards; `absorb` drains these shards
+    once more. While another drain is adding missing spend, only shards that need none are marked.
+    Raises ShardsUnavailableError if missing spend cannot be found, since other shards cannot be
+    read or are not being drained.
     """
     carried = all(state.is_carried for state in states.values())
     if not carried:

@@ -112,7 +112,7 @@ class ShardCounters:
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
 
     async def drained_at(self) -> object:
-        """Fetch the latest time that any drain recorded with `finish`."""
+        """Fetch the time before which all changes are in the warehouse, as recorded by `finish`."""
         at: Any = await self._redis.get(self._keys.drained_at)
         return at
 
@@ -251,12 +251,12 @@ class ShardCounters:
         await self._await_replicas()
 
     async def remove_day(self, segment: str, day: date, epoch: str, check: Check) -> int | None:
-        """Remove a day's counters if all are absorbed; return their generation.
+        """Remove a day's counters if all are absorbed; return their generation, or None if kept.
 
-        A day's first counters are generation 0; each removal begins the next generation.
-        `check` returns the indices of counters not absorbed. If there are any, mark them as changed
-        and return None. Also return None if a counter changes meanwhile, or if the shard's data set
-        is not `epoch`.
+        A day's first counters are generation 0; each removal begins the next generation. `check`
+        returns the indices of counters that are not absorbed; these are marked as changed. The
+        day's counters are kept if any is not absorbed or changes meanwhile, or if the shard's data
+        set is not `epoch`.
         """
         text = day.isoformat()
         key = self._keys.counters(segment, text)

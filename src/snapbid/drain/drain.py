@@ -359,7 +359,7 @@ def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
-    """Return the counters from index `start` up to `end`, as if all sources were joined."""
+    """Return the counters from `start` up to `end`, indices into all sources' counters, joined."""
     part = []
     for each in read:
         counters = each.counters[max(start, 0) : max(end, 0)]

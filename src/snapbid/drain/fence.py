@@ -69,7 +69,7 @@ class Fence:
         self._known.clear()
 
     def reset_shard(self, shard: int) -> None:
-        """Have the two stores' records of one shard compared again."""
+        """Have the next `check` of a shard compare both stores' records again."""
         self._known.pop(shard, None)
 
     async def check(self, connection: asyncpg.Connection, shard: ShardCounters) -> ShardState:

@@ -97,7 +97,11 @@ class Place(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A stored event that contains ids to forget; `names`: the `event_name` of each of them."""
+    """A stored event that contains ids to forget.
+
+    `user`: the event's product and user id, if any; `names`: the names that `event_names` gives
+    these ids.
+    """
 
     event_id: str
     received_at: datetime

@@ -66,9 +66,9 @@ class LoggedAuctions:
     async def compare(self, connection: asyncpg.Connection) -> list[Difference]:
         """Return the figures that stay higher in the log than in the reports.
 
-        These were also higher at the previous call, and the reports have not yet reached the value
-        that the log had then; other differences may be due to counts in transit. Raises the stores'
-        errors.
+        A figure is returned if it was also higher in the log at the previous call, and the reports
+        have still not reached the log's figure of that call. Other differences may be due to counts
+        in transit. Raises the stores' errors.
         """
         today = utc_day(self._clock())
         days = [today - datetime.timedelta(days=before) for before in range(COMPARED + 1)]

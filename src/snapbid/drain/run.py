@@ -382,9 +382,10 @@ class Process:
         self._log("on standby for %(duty)s: another drain has the lease", logging.INFO)
 
     def _log(self, message: str, level: int, **fields: str) -> None:
-        """Log a message, unless it is the same as the last one, apart from its `reason`.
+        """Log a message, unless the last message differed at most in its `reason`.
 
-        A warning or error is also recorded in `troubles`; other messages clear the duty's entry.
+        A warning or error is also recorded in `troubles` under the process's duty; any other
+        message removes that record.
         """
         fields["duty"] = self._duty.name
         text = message % fields

@@ -127,7 +127,7 @@ def _equal(a: Decimal, b: Decimal) -> bool:
 def digest(product: str, event: str, context: Mapping[str, Any]) -> bytes | None:
     """Return the key of an event's sequence; None if the event belongs to no sequence.
 
-    The cash-outs of a bonus have a separate key, since there may be many.
+    The cash-outs of a bonus form a sequence of their own, since a bonus may have many.
     """
     if event not in _IDS:
         return None
@@ -178,7 +178,7 @@ async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) 
 
 
 async def skip(connection: asyncpg.Connection) -> None:
-    """Skip the next cash-out to revise; it keeps its flags."""
+    """Give up on the next cash-out that is to be flagged again; it keeps its flags."""
     async with connection.transaction():
         due = await events.fetch_revisions(connection, 1, 1)
         await events.note_revised(connection, due, MEMBERS)

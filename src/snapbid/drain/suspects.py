@@ -14,7 +14,7 @@ MOST: Final = 10_000  # remembered failures
 
 
 class Suspects:
-    """The products to drain separately since their events failed, and the failed batches."""
+    """Products whose events are drained separately after a failure, and the batches that failed."""
 
     def __init__(self) -> None:
         self.products: dict[str, None] = {}  # the next one comes first

@@ -84,9 +84,10 @@ class Postgres(Server):
         self._run(binaries, account)
 
     def _reachable(self, binaries: Path, account: list[str]) -> Path:
-        """Return the programs' directory, or that of a copy which the server's user can reach.
+        """Return `binaries` or, if the server's user cannot access it, the directory of a copy.
 
-        `account`: the options with which setpriv changes to that user; empty for our own.
+        `account`: setpriv's options for changing to that user; empty if the server runs as our
+        user.
         """
         if not account or UNCHECKED_ACCESS in account or _is_open(binaries / "postgres"):
             return binaries

@@ -84,9 +84,9 @@ def spawn(
 def wrapped(
     command: Sequence[str], death_signal: signal.Signals, privileges: Sequence[str]
 ) -> list[str]:
-    """Wrap `command` in setpriv, with the flags `privileges` and one that sets the death signal.
+    """Wrap `command` in setpriv with the flags `privileges`, and set the death signal if possible.
 
-    If setpriv does not support it, the latter is left out. Without flags, `command` is not wrapped.
+    Returns `command` itself if no flags are needed or supported.
     """
     flags = [*privileges, *_death_flags(death_signal)]
     return ["setpriv", *flags, "--", *command] if flags else list(command)
@@ -102,7 +102,8 @@ def _setpriv_help() -> str:
 def _death_flags(death_signal: signal.Signals) -> list[str]:
     """Return setpriv flags that set the death signal; none if setpriv does not support it.
 
-    Without them, `evict` stops orphans at the next start.
+    Without these flags, a server that outlives its parent runs until the next start, when `evict`
+    stops it.
     """
     if "--pdeathsig" not in _setpriv_help():
         return []

@@ -63,9 +63,9 @@ def record(data: Path, server: RedisServer) -> None:
 
 
 def _written_by(data: Path) -> tuple[int, int] | None:
-    """Return the release that wrote the data; None if there is no data.
+    """Return the release of Redis that wrote the data; None if there is no data.
 
-    Without a record, return the oldest release that can have written it.
+    If the release was not recorded, returns the oldest one that can have written such files.
     """
     try:
         match = re.match(r"(\d+)\.(\d+)", (data / RECORD).read_text())

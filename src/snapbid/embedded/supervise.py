@@ -56,9 +56,9 @@ class Program:
 
 
 class Signals:
-    """A context in which INT, TERM and, unless it was ignored before, HUP set `stopping`.
+    """A context in which the signals INT, TERM and HUP set `stopping` and interrupt `wait`.
 
-    These signals and CHLD interrupt `wait`.
+    CHLD only interrupts `wait`. HUP has no effect if it was ignored before, as under nohup.
     """
 
     def __init__(self) -> None:

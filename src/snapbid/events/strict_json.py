@@ -134,7 +134,7 @@ def decode_strictly(text: bytes, skipped: int = 0) -> Any:
 
 
 def locate(body: bytes, skipped: int = 0) -> Malformed | None:
-    """Return the error in a malformed batch, with its event's position; None if not found.
+    """Return the error in a malformed batch, with its event's position; None if none is found.
 
     Byte positions include the `skipped` bytes before the body.
     """

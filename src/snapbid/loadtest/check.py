@@ -308,7 +308,7 @@ def check(
 
 
 def has_bid(response: ReceivedResponse) -> bool:
-    """Return whether it has a bid; it may have `nbr` instead (OpenRTB 2.6, 4.2.1)."""
+    """Return whether a response has a bid; without one, it may have `nbr` (OpenRTB 2.6, 4.2.1)."""
     return any(seatbid.bid for seatbid in response.seatbid)
 
 

@@ -66,7 +66,7 @@ def read(path: Path) -> LoadResult:
 
 
 def pairs(a: LoadResult, b: LoadResult) -> tuple[list[PhasePair], list[str]]:
-    """Pair the measured phases; also return the others, in words.
+    """Pair the measured phases of two results; also describe the phases left without a partner.
 
     Raises ResultError if one of the results has no measured phase.
     """

@@ -104,7 +104,7 @@ class EventSender:
 def _wire(host: str, key: str, size: int, seed: int, now_ms: int) -> tuple[bytes, bytes]:
     """Return a request's head and body.
 
-    Its Content-Length already includes the numbers that `send` will add to the ids.
+    The body lacks the numbers that `send` appends to the ids, but Content-Length includes them.
     """
     body = events.encode(events.generate(size, seed, now_ms))
     length = len(body) + body.count(_IDS) * len(_NUMBER % 0)

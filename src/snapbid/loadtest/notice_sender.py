@@ -76,7 +76,7 @@ class NoticeCounts(Struct):
         return self
 
     def elsewhere(self, authority: str) -> str:
-        """Return the host and port that notification URLs name; "" if they are `authority`'s."""
+        """Return the host and port of notification URLs; "" if these lead to `authority`."""
         if _address(self.first_url) == _address(f"http://{authority}"):
             return ""
         return _split(self.first_url)[0]

@@ -215,7 +215,7 @@ def _held(phase: PhaseResult) -> str:
 
 
 def _kinds(result: LoadResult) -> str:
-    """Render the numbers behind the bars of `_kinds_plot` as a table."""
+    """Render a table of the answers in each phase, by kind."""
     kinds = list(dict.fromkeys(kind for phase in result.phases for kind in phase.kinds))
     rows = (
         (escape(phase.name), *(number(phase.kinds.get(kind, 0)) for kind in kinds))

@@ -55,7 +55,7 @@ def linear(most: float, title: str, *, exact: bool = False) -> Axis:
 
 
 def logarithmic(least: float, most: float, title: str) -> Axis:
-    """Return a log axis with ticks at powers of ten and, if short, at 2 and 5 times these."""
+    """Return a log axis with ticks at 1, 10, 100, …; a short axis also has 2, 5, 20, 50, …"""
     low = _step(max(least, 1e-3), up=False)
     high = max(_step(max(most, 1e-3)), 10 * low)
     width = log10(high / low)

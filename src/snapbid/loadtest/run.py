@@ -41,7 +41,7 @@ class Progress(Protocol):
         """Print a line."""
 
     def phase(self, phase: Phase, tally: Tally, elapsed_s: float) -> None:
-        """Show how far the current phase is."""
+        """Show the progress of the current phase."""
 
     def ended(self, result: PhaseResult) -> None:
         """Print the result of a phase."""
@@ -229,7 +229,7 @@ class LoadRun:
     def _abort_if_missed(
         self, phase: Phase, tally: Tally, elapsed_s: float, least: int = LEAST
     ) -> None:
-        """End the run if at least `least` requests have ended and miss a bound of `--abort-on`."""
+        """End the run if the phase, after `least` requests, misses an objective of `--abort-on`."""
         if not (self._options.abort_on and phase.measured) or tally.done < least:
             return
         _, missed = objectives.judge(self._options.abort_on, phase.name, tally)
@@ -365,7 +365,7 @@ def judge(
 
 
 def _missed(measured: Sequence[PhaseResult], capacity: float | None) -> str:
-    """Return which objective was missed, or that a search found no capacity; "" if neither."""
+    """Return the missed objective, or that a search found no capacity; "" if the run passed."""
     if capacity is not None:
         last = measured[-1]
         return "" if capacity > 0 else f"no rate met the objectives; {last.rate:g}/s: {last.missed}"

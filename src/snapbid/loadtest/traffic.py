@@ -207,7 +207,10 @@ class _RequestGenerator:
         return {"mimes": mimes, "maxduration": 60, "protocols": [2, 3, 9, 10], **rates}
 
     def _media(self, least: tuple[int, ...], most: tuple[int, ...]) -> Request:
-        """Generate limits on media, with bit rates (kbit/s) drawn from `least` and `most`."""
+        """Generate limits on media.
+
+        `least` and `most`: values to choose the lowest and the highest bit rate from (kbit/s).
+        """
         limits: Request = {}
         if self._chance(0.6):
             limits["delivery"] = self._random.choice(([2], [1, 2]))

@@ -127,9 +127,9 @@ async def _of_redis(settings: StoreSettings) -> list[Risk] | None:
 
 
 async def _note_ledger(settings: StoreSettings) -> int:
-    """Record the ledger's format and number of shards; return the number now recorded.
+    """Record the ledger's format and number of shards; return the number that the ledger has.
 
-    A failed write is not retried, since workers and the drain also record the number.
+    If that fails, returns the number in the settings; workers and the drain will record it.
     """
     redis = connection.connect(settings.redis_url)
     try:
@@ -207,7 +207,7 @@ def _count_in_catalog(settings: Settings) -> int:
 
 
 async def check_ledger(settings: StoreSettings) -> None:
-    """Raise VolatileStoreError if this ledger could damage the warehouse's figures."""
+    """Raise VolatileStoreError if this ledger must not be used with the warehouse."""
     for risk in await fetch_ledger_risks(settings):
         raise VolatileStoreError(str(risk))
 

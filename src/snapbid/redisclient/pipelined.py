@@ -117,7 +117,7 @@ class _ScriptCalls:
         return len(self._requests.waiting)
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        """Do nothing: an unknown script is loaded when it is called."""
+        """Leave the new connection as it is: scripts are loaded when they are called."""
 
     def next_batch(self, now: float) -> list[Command]:
         return [call.command for call in self._requests.take(MOST)]

@@ -112,7 +112,7 @@ def _term(text: str) -> bool | None:
 
 
 def _nest(text: str, seldom_called: Set[str]) -> str:
-    """Drop unused definitions; move a function into its callers if all are in `seldom_called`."""
+    """Drop unused definitions; nest a function in its callers if these are all `seldom_called`."""
     pieces = _DEFINITION.split(text)  # every second one is a definition
     words = [set(_WORD.findall(piece)) for piece in pieces]
     names = [_defined(piece) if index % 2 else set() for index, piece in enumerate(pieces)]

@@ -315,9 +315,9 @@ class RoundTrips:
         return unreadable_file(error, self._connect.url) or text_of(error)
 
     async def confirm(self, connection: AbstractConnection, keys: ShardKeys) -> None:
-        """Wait until replicas have all writes to a shard; then have them confirm each batch.
+        """Wait until replicas have a shard's writes; from then on, have them confirm each batch.
 
-        Call it in `prepare`. Raises RedisError.
+        For use in `TripUser.prepare`. Raises RedisError.
         """
         replies: list[Any] = []
         for command in self.replication.first(keys, self._connect.demand, self._loop.time()):
@@ -368,8 +368,8 @@ class Wire(asyncio.Protocol):
     def send(self, *commands: tuple[Any, ...]) -> None:
         """Send commands; all earlier ones must have been answered.
 
-        If the connection is closing, `ended` gets an error instead; tasks that await it resume in a
-        later iteration of the event loop.
+        If the connection is closing, nothing is sent, and `ended` gets an exception. A task that
+        awaits `ended` resumes in a later iteration of the event loop.
         """
         if self._transport.is_closing():
             self.end(ClosedIdleError())

@@ -54,10 +54,10 @@ class GeoDatabase:
     """An open country database. Lookups are thread-safe and take a microsecond or two."""
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
-        """Open the bundled database, or open and check another.
+        """Open and check the database at `path`, or open the bundled one.
 
-        The bundled one is not checked here, which would cost each process 0.2 s, but by tests.
-        Raises GeoDatabaseError naming the file.
+        The bundled database is not checked: that would take 0.2 s, and tests do it. Raises
+        GeoDatabaseError, which names the file.
         """
         self.path = fspath(path or DEFAULT_PATH)
         if path is not None:

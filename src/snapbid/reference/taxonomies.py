@@ -234,7 +234,7 @@ def _mappings() -> dict[tuple[int, int], dict[str, str]]:
 
 @cache
 def _sources(family: int, other: int) -> dict[str, list[str]]:
-    """Map the key of each category of family `other` to the categories that map to it."""
+    """Invert the mapping from `family` to `other`: map the key of each category to its sources."""
     sources: dict[str, list[str]] = {}
     for source, found in _mappings()[family, other].items():
         sources.setdefault(_key(other, found), []).append(source)

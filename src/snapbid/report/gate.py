@@ -61,7 +61,7 @@ class TokenGate:
     `registry` returns the current canonical ids by descriptor, or None until they are loaded.
     `clock` (UTC) replaces the clocks of the worker and of Redis. `rate`: the prefix of the quota's
     Redis keys. `basic`: also accept the token as a password, for which browsers prompt. Raises
-    ValueError for a key that cannot sign.
+    ValueError if `key` is not suitable for signing tokens.
     """
 
     def __init__(

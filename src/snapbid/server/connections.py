@@ -79,7 +79,7 @@ class ConnectionKeeper:
             await (asyncio.sleep(HURRIED_EVERY_S) if hurries else beat(EVERY_S))
 
     async def look(self) -> int:
-        """End the connections that the module's rules select; return how many were open."""
+        """End connections that are stuck or surplus; return how many were open before that."""
         now, before, self._asking = monotonic(), self._asking, {}
         connections, holding = [], []
         answer_s = STOPPING_S if self._is_stopping else self._answer_s

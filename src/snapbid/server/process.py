@@ -26,7 +26,7 @@ POLL_S: Final = 0.01
 
 
 def create(listening: Connection) -> "Application":
-    """Build this worker's application, which writes to `listening` once its port is open."""
+    """Build the application; it writes to the pipe `listening` once this worker's port is open."""
     from snapbid.server.app import Application  # not imported by the process that starts workers
     from snapbid.server.granian import install
     from snapbid.server.worker import Worker

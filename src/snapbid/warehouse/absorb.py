@@ -23,7 +23,7 @@ import msgspec
 
 
 class CounterValue(NamedTuple):
-    """A counter in Redis; `kind`, `number` and `reason` form its name (drain/names.py)."""
+    """A counter in Redis; its name contains `kind`, `number` (of SSP or campaign) and `reason`."""
 
     day: datetime.date
     generation: int
@@ -279,8 +279,8 @@ async def retire(
 ) -> None:
     """Drop the absorbed values of a shard's runs that were last seen before `unseen_since`.
 
-    `current`: the source of the current run. If a dropped run returns after all, its old counters
-    add nothing: only days after `today` count.
+    `current`: the source of the current run, which is kept. Should a dropped run reappear, its
+    counters of days up to `today` are ignored.
     """
     async with connection.transaction():
         retired = await connection.fetch(

@@ -522,7 +522,7 @@ async def count(connection: asyncpg.Connection, counts: Sequence[Count]) -> None
 
 
 async def restrict(connection: asyncpg.Connection, restrictions: Sequence[Restriction]) -> None:
-    """Record when persons were restricted and released; the latest time of each kind counts."""
+    """Record restrictions of persons; for each kind of event, the latest time is kept."""
     if restrictions:
         columns = tuple(map(list, zip(*restrictions, strict=True)))
         await connection.execute(_EXCLUSIONS, columns[1])

@@ -31,7 +31,10 @@ class ImportCounts(msgspec.Struct, frozen=True):
 
 
 class CampaignRow(NamedTuple):
-    """A campaign as the catalog loads it; `number` and `created_at_ms` as in `StoredCampaign`."""
+    """A campaign as the catalog loads it.
+
+    `number` belongs to the id, and is never reused; `created_at_ms`: the first import (epoch ms).
+    """
 
     id: bytes
     content: bytes  # the normalised form, or else the document in UTF-8
@@ -54,9 +57,10 @@ class StoredCampaign(msgspec.Struct, frozen=True, gc=False):
     rules: int | None = None  # the version of the rules by which it was normalised
 
     def row(self, rules: int) -> CampaignRow:
-        """Return the row to load.
+        """Return the row that the catalog loads.
 
-        Its content is the normalised form if that was made under `rules`, else the document.
+        Its content is the normalised form if that was made by version `rules` of the rules,
+        otherwise the document.
         """
         form = self.normalised if self.rules == rules else None
         content = self.document.encode() if form is None else form
@@ -239,7 +243,7 @@ async def count_all(connection: asyncpg.Connection) -> int:
 
 
 async def count_since(connection: asyncpg.Connection, revision: int, most: int) -> int:
-    """Count the campaigns changed and deleted after a revision, at most `most` of each."""
+    """Count campaigns changed or deleted after a revision, up to `most` of either kind."""
     return int(
         await connection.fetchval(
             "select (select count(*) from"

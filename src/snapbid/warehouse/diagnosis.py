@@ -103,9 +103,10 @@ async def fetch(
     days: tuple[date, date],
     timeout_s: float,
 ) -> DayHistory:
-    """Fetch the days of a canonical id's family; `days` are the first and the last.
+    """Fetch the requests and notices of a canonical id's family for each day of a period.
 
-    Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
+    `days`: the first and the last day. Raises asyncpg's errors, and OSError or TimeoutError if the
+    warehouse is unreachable.
     """
     async with pool.acquire(timeout=timeout_s) as connection:
         requests = await connection.fetch(_REQUESTS, ssp, *days, timeout=timeout_s)

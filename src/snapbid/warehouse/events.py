@@ -285,9 +285,9 @@ async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, 
 async def fetch_revisions(
     connection: asyncpg.Connection, sequences: int, rows: int
 ) -> list[Revision]:
-    """Fetch and lock the next page of cash-outs to flag again, for up to `sequences` sequences.
+    """Fetch and lock cash-outs to flag again: the next page of each of up to `sequences` bonuses.
 
-    The pages have about `rows` events in total.
+    The pages have about `rows` cash-outs in total.
     """
     found = await connection.fetch(_REVISIONS, sequences, rows)
     return [Revision(row["sequence"], row["bonus"], row["ids"], row["revised"]) for row in found]
@@ -298,7 +298,7 @@ async def note_revised(
 ) -> None:
     """Record that these pages of cash-outs have been flagged again.
 
-    A bonus is done after its last page, or after `most` cash-outs.
+    A bonus needs no further page after an empty one, or after `most` of its cash-outs.
     """
     going_on = []
     for revision in revisions:

@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """What the warehouse knows about a shard of its ledger."""
+    """The warehouse's records of a shard of its ledger."""
 
     warehouse: str  # its own id
     epoch: str | None  # the data set recorded for the shard, None if there is none
@@ -95,9 +95,9 @@ async def set_shard(connection: asyncpg.Connection, shard: int, epoch: str) -> N
 
 
 async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[int]:
-    """Return the shards from whose data sets the warehouse has absorbed counters.
+    """Return the numbers of the shards from whose data sets the warehouse has absorbed counters.
 
-    `epochs`: the data set of each shard, in order.
+    `epochs`: the shards' data sets, by shard number.
     """
     rows = await connection.fetch(
         "select shard from drain_fence"
@@ -109,7 +109,7 @@ async def former(connection: asyncpg.Connection, epochs: Sequence[str]) -> set[i
 
 
 async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int) -> Batch:
-    """Fetch the last batch absorbed from a data set; before the first, a batch with number 0."""
+    """Fetch the last batch absorbed from a data set; its number is 0 if there was none yet."""
     await connection.execute(
         "insert into drain_fence (epoch, shard) values ($1, $2) on conflict do nothing",
         epoch,
@@ -124,8 +124,8 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
 async def step(connection: asyncpg.Connection, steps: Sequence[Step]) -> bool:
     """Record the `next` batch of each step as absorbed; return whether all could be recorded.
 
-    The batch recorded so far must be the step's `last` or, on a repeat, already its `next`. If it
-    is another, the warehouse's data was replaced, and the caller must roll back.
+    The batch on record must be the step's `last` or, on a repeat, its `next`. If it is any other,
+    the warehouse's data was replaced, and the caller must roll back.
     """
     done = await connection.execute(
         "update drain_fence f set batch = s.number, segment = s.segment"

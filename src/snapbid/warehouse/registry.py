@@ -47,9 +47,8 @@ async def add(
 
     `canonical` is the descriptor itself by default. A changed canonical id applies from the next
     day (UTC) on or, with `open_days`, to all days whose reports can still change. Raises
-    RegistryError if the spelling is not allowed, if `canonical` is another id that is not
-    registered, or if a chain would result: if `canonical` has another canonical id, or the
-    descriptor gets another one although it is the canonical id of others.
+    RegistryError if the spelling is not allowed. A `canonical` other than the descriptor is also
+    refused if it is not registered or is itself a variant, or if the descriptor has variants.
     """
     canonical = descriptor if canonical is None else canonical
     _check_spelling(descriptor)

@@ -59,6 +59,6 @@ async def fetch_days(pool: asyncpg.Pool, ssp: str, first: date, last: date) -> F
 
 
 async def fetch(connection: asyncpg.Connection, ssp: str, first: date, last: date) -> FiguresByDay:
-    """Fetch what `fetch_days` returns, over a given connection."""
+    """Fetch the days from `first` to `last` for which a canonical id's family has figures."""
     rows = await connection.fetch(_DAYS, ssp, first, last, timeout=TIMEOUT_S)
     return {row["day"]: DayFigures(*map(int, list(row)[1:])) for row in rows}

@@ -68,7 +68,7 @@ def _writable(row: asyncpg.Record) -> str:
 
 
 async def _of_schema(connection: asyncpg.Connection) -> list[Risk]:
-    """Return a risk if the schema must be migrated, or only a newer program can use it."""
+    """Return a risk if the schema must be migrated, or if this program is too old for it."""
     standing = await fetch_standing(connection)
     if not standing.is_readable:
         text = (

@@ -29,11 +29,10 @@ class SuspensionRule(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """A count of an SSP's rejections of a creative, or of the bids that followed.
+    """A count of an SSP's rejections of a creative, or of bids with this creative to the SSP.
 
-    The latter are the creative's bids to that SSP since its first rejection. A row has either
-    `losses` and their `reason`, or `bids`. `ssp` is the canonical id; `mark` stands for the
-    creative (`campaigns/suspensions.py`).
+    Bids are counted from the first rejection on. A row has either `losses` and their `reason`, or
+    `bids`. `ssp` is the canonical id; `mark` stands for the creative (`campaigns/suspensions.py`).
     """
 
     ssp: str
@@ -67,7 +66,7 @@ async def is_due(connection: asyncpg.Connection, suspend_s: int) -> bool:
 
 
 async def lock_campaigns(connection: asyncpg.Connection) -> bool:
-    """Keep campaigns from changing until commit; return False if they are being changed."""
+    """Lock campaigns against changes until commit; return False if the lock is taken."""
     return bool(await connection.fetchval("select catalog_try_lock()"))
 
 

@@ -171,7 +171,7 @@ async def make_base(dsn: str, path: Path) -> MemberBase:
 
 
 async def _pages(connection: asyncpg.Connection) -> Any:
-    """Yield the entries of all current members, in order."""
+    """Yield the packed entries of all current members, a page at a time, in ascending order."""
     at: tuple[int, int] | None = (-(2**63), 0)
     while at is not None:
         entries = await connection.fetchval(_PAGE, *at)

@@ -135,7 +135,7 @@ class CatalogPublisher:
             connection.terminate()
 
     async def _await_change(self) -> None:
-        """Wait until the warehouse or the files have changed, or the next check is due."""
+        """Wait until the warehouse or the catalog's files have changed, or a check is due."""
         until = monotonic() + CHECK_EVERY_S
         while not self._changed.is_set() and monotonic() < until:
             with contextlib.suppress(TimeoutError):
@@ -273,7 +273,10 @@ class CatalogPublisher:
             self._making.add_done_callback(lambda _: self._changed.set())
 
     async def _current_overlay(self, connection: asyncpg.Connection) -> Overlay:
-        """Return the overlay to publish, over the new base if one is ready and not outdated."""
+        """Return the overlay to publish.
+
+        First replaces the base if a new one is ready and not outdated.
+        """
         assert self._overlay is not None
         base = self._overlay.base
         if base is not None and not self._has_file(base):

@@ -77,7 +77,7 @@ class LoggedBid(NamedTuple):
     imp_id: str
 
     def digests(self) -> bytes:
-        """Return the digests of an unsigned and a signed bid with these ids, concatenated."""
+        """Return the digests that the bid has if unsigned and if signed, concatenated."""
         auction, imp = self.auction_id.encode(), self.imp_id.encode()
         family = b"" if self.ssp is None else family_of(self.ssp)
         return bid_digest(auction, imp) + bid_digest(family + auction, imp)

@@ -22,7 +22,7 @@ FILLED: Final = "filled "
 
 
 def marks(keys: ShardKeys) -> set[bytes]:
-    """Return the keys that must exist for a shard to stay closed."""
+    """Return the keys that keep a shard closed."""
     return {f"{keys.prefix}{name}".encode() for name in ("closed", "r", "e")}
 
 

@@ -248,7 +248,7 @@ async def _check_destination(source: LedgerSide, new: LedgerPlace) -> None:
 
 
 async def _check_shards(target: LedgerSide) -> None:
-    """Raise MoveError if the new ledger exists, with a number of shards other than --shards."""
+    """Raise MoveError if the new ledger already has a number of shards other than --shards."""
     count = await parts.fetch_count(target.redis)
     if count not in (0, target.shards):
         raise MoveError(
@@ -353,7 +353,8 @@ async def _clocks(redis: Redis, keys: ShardKeys) -> ShardClocks:
 async def _set_clocks(target: LedgerSide, keys: ShardKeys, clocks: ShardClocks) -> None:
     """Set a new shard's hold clock (clock.lua).
 
-    Its holds wait for notices that `clocks.processes` may have spooled, and for all outboxes.
+    A hold does not end while a notice from before its end may be in an outbox, or in the spool of
+    one of `clocks.processes`.
     """
     redis = target.redis
     settled = min([clocks.now, *(settled for settled, _ in clocks.processes.values())])
@@ -397,7 +398,7 @@ async def _entries(source: LedgerSide, keys: ShardKeys) -> int:
 
 
 async def _await_drain(source: LedgerSide, tell: Tell) -> None:
-    """Wait until the drain has carried all counters."""
+    """Wait until the drain has carried all counters to the warehouse."""
 
     async def left() -> int:
         return await _sum(source, lambda keys: _changed(source.redis, keys))

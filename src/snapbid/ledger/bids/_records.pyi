@@ -77,10 +77,10 @@ class AnswerBids:
         """Resolve `done` with the verdicts; return whether it was still pending."""
 
     def refuse(self) -> None:
-        """Resolve the answer with "": its bids were not remembered in time."""
+        """Resolve the answer without verdicts (""), since its bids were not remembered in time."""
 
 def join(answers: list[AnswerBids]) -> tuple[bytes, bool]:
-    """Join the entries of all bids; also return whether any bid has limits."""
+    """Concatenate the packed bids of all answers; also return whether any bid has limits."""
 
 def keep(answers: list[AnswerBids], kept: str) -> list[AnswerBids]:
     """Give all bids the verdict `kept`; return the answers that were no longer pending."""

@@ -104,7 +104,7 @@ class Ledger:
         done: "Pending[str | None]",
         otherwise: tuple[int, bytes] | None,
     ) -> None:
-        """Spool a notice, followed by the alternative reading of its URL, if there is one."""
+        """Spool a notice and, if given, the notice with the other ids that its URL may mean."""
         own_time = not self._clocks[number].is_known
         notices = [(number, _spooled(packed))]
         if otherwise is not None:

@@ -140,7 +140,7 @@ class BidBatch(NamedTuple):
 
 
 def counters(answers: list[AnswerBids]) -> list[str | bytes | int]:
-    """Encode for remember.lua, by day, the counter increments that apply if all bids are kept."""
+    """Encode the counter increments that apply if all bids are kept, by day, for remember.lua."""
     parts: list[str | bytes | int] = []
     for day, names, increments in count(answers):
         parts += (_date(day), len(names), *names, *increments)

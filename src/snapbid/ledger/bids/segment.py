@@ -1,6 +1,6 @@
 """The state of a shard: its data set, its current run, and the drain's progress.
 
-`segment.lua` defines runs, `base/redis_keys.py` the fields.
+`segment.lua` defines when a run begins; `base/redis_keys.py` lists the fields of the state.
 """
 
 from collections.abc import Sequence

@@ -215,7 +215,7 @@ class GroupCommit:
         return len(waiting)
 
     def hold(self, hold: PendingHold) -> int:
-        """Queue a hold, or the end of one, or refuse it; return how many wait, 0 if refused."""
+        """Queue a hold, or a hold's end; return the queue's length, or 0 if the queue is full."""
         waiting = self._holds.waiting
         if len(waiting) >= MAX_WAITING:
             return 0
@@ -548,9 +548,11 @@ class LedgerShard:
         from_spool: bool = False,
         otherwise: tuple[int, bytes] | None = None,
     ) -> "Reply[str | None] | None":
-        """Settle a notice; see PendingNotice.
+        """Queue a notice to be settled; return the reply, which becomes a NoticeVerdict.
 
-        Returns None if Redis is unavailable or slow, or if too many notices are waiting.
+        The reply becomes None if a notice from the spool cannot be settled. `otherwise`: the shard
+        and encoding of the notice with the other ids that its URL may mean. Returns None instead of
+        a reply if Redis is unavailable or slow, or if too many notices are waiting.
         """
         trips = self.trips
         if not trips.connected:

@@ -149,7 +149,7 @@ class Spool:
             self._syncing = None
 
     async def set_aside(self) -> None:
-        """Close this worker's file; from then on, `abandoned` yields it."""
+        """Close this worker's file, so that any process may take it over with `abandoned`."""
         while self._syncing is not None:
             await asyncio.shield(self._syncing)
         self._close()

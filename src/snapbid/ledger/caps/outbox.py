@@ -45,7 +45,7 @@ _EMPTY: Final = _Outbox(b"", is_whole=True)
 
 
 class _Outboxes(NamedTuple):
-    """A shard's reply to a sweeper."""
+    """A shard's outboxes, as read by a sweeper."""
 
     mark: str  # time up to which its notices are settled (hold clock)
     is_ours: bool  # whether this sweeper has the lease

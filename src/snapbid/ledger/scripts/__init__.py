@@ -47,7 +47,11 @@ def constants(simulated: bool = False, shards: int = 1, limited: bool = True) ->
 
 @cache
 def script(name: str, simulated: bool = False, shards: int = 1, limited: bool = True) -> str:
-    """Return the text of NAME.lua with its includes."""
+    """Return the text of NAME.lua with its includes.
+
+    `simulated`: the hold clock follows the caller's clock instead of that of Redis; `shards`: the
+    ledger's number of shards; `limited`: whether bids with limits are supported.
+    """
     return load(__package__, name, constants(simulated, shards, limited), SELDOM_CALLED)
 
 

@@ -43,7 +43,10 @@ class ClockWatch:
         self.differences: list[ClockDifference] = []
 
     def look(self, own: Mapping[str, OwnClock], now: float) -> None:
-        """Compare the clocks; `now`: monotonic time in seconds."""
+        """Find wrong clocks; `differences` has those that have been wrong for STEADY_S.
+
+        `own`: this machine's clock compared with each other clock; `now`: monotonic time (s).
+        """
         found = find_differences(own)
         names = frozenset(each.names for each in found)
         if names != self._since[1]:

@@ -38,7 +38,7 @@ class Answers(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share of requests answered late or failed; 0 if there are too few to judge."""
+        """The share of requests that failed or were late; 0 if there are too few to judge."""
         return (self.late + self.failed) / self.requests if self.are_enough else 0.0
 
 
@@ -59,7 +59,7 @@ class SspStanding(NamedTuple):
 
 
 class Guard:
-    """Watches the answers to each SSP over 15 minutes. Written by one thread, read by others."""
+    """Watches the answers to each SSP over 15 minutes; one thread writes, others read."""
 
     def __init__(self) -> None:
         length = int(max(WINDOWS.values()) / KEEP_EVERY_S) + 2

@@ -72,7 +72,7 @@ class ServingVerdict(Struct, frozen=True):
 
 
 class Judge:
-    """Judges whether the service bids; between calls, remembers when each cause was first seen."""
+    """Judges whether the service bids; keeps track of when each current problem was first seen."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}

@@ -142,7 +142,10 @@ class Watch:
     # Each of these returns whether it succeeded.
 
     async def _read_port(self) -> bool:
-        """Check whether a worker answers on the public port, and what it lacks to bid."""
+        """Record whether a worker answers on the public port, and what it lacks to bid.
+
+        Returns whether a worker answers.
+        """
         settings = self.settings
         found = await fetch_missing(reachable(settings.host), settings.port)
         answers, missing = found is not None, found or []
@@ -208,7 +211,7 @@ class Watch:
             return ""
 
     async def _read_drains(self) -> bool:
-        """Read the drains' reports, the last audit, and the clocks of the ledger's shards."""
+        """Read drains' reports, the last audit and shards' clocks; return whether that worked."""
         shards = self.settings.shards
         try:
             compared = await of_each(shards, partial(compare, self._redis))

@@ -54,10 +54,7 @@ def withheld(request: BidRequest, lookups: Lookups) -> list[str]:
 
 
 def unrecognised(request: BidRequest, why_withheld: list[str]) -> str:
-    """Explain why a request's user is not recognised.
-
-    The caller must know that the user is not recognised.
-    """
+    """Explain why a request's user is not recognised; call this only for such a request."""
     device = request.device or Device()
     if why_withheld:
         return "user data is withheld"

@@ -124,7 +124,10 @@ class Groups:
     def described(
         self, request: BidRequest, has: Carried, campaigns: Mapping[str, Campaign]
     ) -> list[Group]:
-        """Describe the groups, largest first; `campaigns` has the documents of `samples`."""
+        """Describe the groups of refused campaigns, largest first.
+
+        `campaigns`: the documents of the campaigns that `samples` lists, by id.
+        """
         groups = []
         for label, group in self._found.items():
             ids = [self._ids[rank] for rank in group.ranks]

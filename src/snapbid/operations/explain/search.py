@@ -82,6 +82,6 @@ def floor_of(asking: Imp | Deal, lookups: Lookups) -> int:
 
 
 def deals_of(imp: Imp, lookups: Lookups) -> list[tuple[Deal, int]]:
-    """Return the deals that an impression offers, with their floors."""
+    """Return the deals that an impression offers, each with its floor (micro-USD or NO_RATE)."""
     offered = (imp.pmp.deals if imp.pmp is not None else None) or ()
     return [(deal, floor_of(deal, lookups)) for deal in offered]

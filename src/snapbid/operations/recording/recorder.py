@@ -128,7 +128,7 @@ class Recorder:
     def _line(self, sample: SampledRequest) -> bytes:
         """Format a sample as a line of the file.
 
-        Raises Problem, ValueError or RecursionError if it is not a bid request.
+        Raises Problem, ValueError or RecursionError if the sample is not a bid request.
         """
         body = sample.body
         if encoding := encoding_of(sample.encoding):

@@ -38,10 +38,12 @@ class Accepted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class DemandRules(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of an SSP's traffic that could be bid on, valid for `valid_for_s` after it is read.
+    """Rules that describe the requests of an SSP that could be bid on.
 
-    `currencies`: USD per unit of each currency. A request with a `cur` that names none of these
-    could not be bid on, whatever `accept` says.
+    `accept`: conditions, at least one of which an impression must meet. `valid_for_s`: how long the
+    rules apply after they are read. `currencies`: USD per unit of each currency. A request whose
+    `cur` names none of these currencies could not be bid on, even if its impressions meet a
+    condition.
     """
 
     ssp: str

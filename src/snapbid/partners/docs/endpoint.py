@@ -78,7 +78,7 @@ class PackedBody(NamedTuple):
 
 
 class DescriptionPage:
-    """Serves one file of the API documentation; `pack` builds its gzipped body."""
+    """Serves one file of the API documentation; `pack` builds the gzipped file."""
 
     def __init__(
         self, pack: Callable[[], bytes], media_type: bytes, *headers: tuple[bytes, bytes]
