@@ -58,7 +58,7 @@ class Risk(msgspec.Struct, frozen=True):
 
 
 def forbids(risk: Risk, *, allow_volatile: bool) -> bool:
-    """Return whether programs must not start with a store that has this risk."""
+    """Return whether a risk of a store forbids programs to start with that store."""
     return risk.severity == "unsupported" or (risk.severity == "volatile" and not allow_volatile)
 
 

@@ -197,7 +197,7 @@ class SnapshotCore:
         """Return the campaigns that may not bid on an SSP's requests, including `refused`."""
 
     def refuse(self, rank: int, ssp: str | None) -> None:
-        """Keep a campaign from bidding on requests of `ssp` or, if it is None, of all SSPs."""
+        """Keep a campaign from bidding on requests of `ssp`; None stands for all SSPs."""
 
     def reactivate(self, rank: int) -> None:
         """Let a campaign bid again."""
@@ -280,8 +280,9 @@ class NoBid:
 class Proposal:
     """A response not yet written: its bids, and the choices and the decision behind them.
 
-    `limited`: whether any of the campaigns that bid has a budget or caps; `undecided`: the number
-    of impressions not decided in time; `processor_s`: the processor time allowed.
+    `limited`: whether any campaign with a bid in the response has a budget or caps; `undecided`:
+    the number of impressions not decided in time; `processor_s`: the processor time (s) that the
+    request was allowed.
     """
 
     @property

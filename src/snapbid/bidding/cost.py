@@ -19,7 +19,7 @@ MAX_COST: Final = 10**15  # nano-USD: no win costs more than 1,000,000 USD
 
 
 def quantity_of(request: BidRequest, imp: Imp) -> float:
-    """Return how many impressions `imp` stands for; 1 unless a DOOH request states another."""
+    """Return how many impressions `imp` stands for; 1 unless a DOOH request states a number."""
     if request.dooh is None or request.site is not None or request.app is not None:
         return 1
     quantity = None if imp.qty is None else imp.qty.multiplier

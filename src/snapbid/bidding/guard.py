@@ -55,7 +55,7 @@ class GuardedBids:
 
 
 def source_of(scope: Scope, proxies: Sequence[Network]) -> Address | None:
-    """Return the address that a request comes from; see `client_address`."""
+    """Return the address of a request's client, which a trusted proxy may state in a header."""
     forwarded = [value for name, value in scope["headers"] if name == _FORWARDED]
     return client_address(scope["client"][0], forwarded, proxies)
 

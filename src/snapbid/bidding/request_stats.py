@@ -104,7 +104,7 @@ class RequestStats:
             self._content_type += 1
 
     def meaningless(self, lists: Iterable[str]) -> None:
-        """Count a request's lists (`lists`: their paths) that have an entry unknown to OpenRTB."""
+        """Count each list of a request, given by its path, that has an entry unknown to OpenRTB."""
         for path in lists:
             self._break(f"{path}: {MEANINGLESS}")
 

@@ -226,7 +226,7 @@ def _name_entries(names: dict[str, str], name: str, kept: Iterable[int]) -> None
 
 
 def _asset(asset: Any, at: Path, mistakes: Mistakes) -> tuple[str, Fields]:
-    """Return an asset's kind and the fields of that kind; kind `""` if it has no content."""
+    """Return an asset's kind and the fields of that kind; the kind is "" without content."""
     stated = asset if isinstance(asset, dict) else {}
     kind = next((kind for kind in _KINDS if isinstance(stated.get(kind), dict)), "")
     if not kind:
@@ -320,9 +320,10 @@ _DIGITS: Final = re.compile(r"\d{1,10}", re.ASCII)
 def _only(
     value: Any, names: tuple[str, ...], at: Path, mistakes: Mistakes, *, used: tuple[str, ...] = ()
 ) -> Any:
-    """Keep only the named fields of an object, without those that are empty.
+    """Return an object with only those of the named fields that are not empty.
 
-    Warns of every field that is dropped, unless it is `used` elsewhere.
+    Warns of dropped fields, except those `used` elsewhere. A value that is not an object is
+    returned unchanged.
     """
     if not isinstance(value, dict):
         return value

@@ -100,8 +100,8 @@ def is_member_id(id: object) -> bool:
 def is_somebody(id: str | None) -> TypeGuard[str]:
     """Return whether an id in server events identifies a person, and is not a placeholder.
 
-    Unlike other repeated characters, a number such as 7777 identifies a person, since customers may
-    be numbered; zeroes do not.
+    An id of one repeated character is a placeholder, except for short numbers such as 7777, since
+    customers may be numbered; 0000 is a placeholder.
     """
     if id is None or not is_placeholder(id):
         return id is not None

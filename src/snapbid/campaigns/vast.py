@@ -268,7 +268,7 @@ class _VastReader:
         self._warnings.append(Remark(rule, node.line))
 
     def _warn_of_faults(self, ad: _Ad) -> None:
-        """Warn of the faults of an ad that players pass over for another."""
+        """Warn that players will play another ad, because of the faults of this one."""
         self._warnings += (
             Remark(f"{fault.rule}; players play another ad", fault.line)
             for fault in (ad.fault, ad.untimed)
@@ -435,7 +435,7 @@ def _is_true(node: Node, name: str) -> bool:
 
 
 def _has_address(wrapper: Node) -> bool:
-    """Return whether a wrapper has the address of its ad, in the element of VAST 2 or of VAST 1."""
+    """Return whether a wrapper has the address of its ad, as VAST 1 or later versions write it."""
     uris = [*wrapper.all("VASTAdTagURI"), *wrapper.all("VASTAdTagURL")]
     return any(each.text.strip() for uri in uris for each in (uri, *uri.all("URL")))
 

@@ -31,11 +31,11 @@ INVENTORIES = ("site", "app", "dooh")
 class Dimension(msgspec.Struct, frozen=True, gc=False):
     """One targeting dimension.
 
-    `kind`: the type of entries; `either` is an integer or a string. `case`: whether letter case
-    matters in strings (`exact`) or, if not, whether the normal form is casefolded (`fold`), in
-    `upper` or in `lower` case; None for integers. `multi`: a request may carry several values,
-    which for `ssp`, `domain` and `category` include derived ones (canonical id, parents). `scope`:
-    whether the values belong to the request or to each impression.
+    `kind`: the type of entries; `either` is an integer or a string. `case`: how strings are
+    normalised: not at all (`exact`), by casefolding (`fold`), or to `upper` or `lower` case; None
+    for integers. `multi`: whether a request may carry several values; for `ssp`, `domain` and
+    `category` these include derived ones (canonical id, parents). `scope`: whether the values
+    belong to the request or to each impression.
     """
 
     name: str
@@ -122,7 +122,7 @@ def visible(written: str) -> str:
 
 
 def region(country: str, code: str) -> str | None:
-    """Normalise a region code: in country `USA`, `CA`, `us-ca` and `USA-CA` become `usa-ca`.
+    """Normalise a region code: `CA`, `us-ca` and `USA-CA` become `usa-ca` if `country` is `USA`.
 
     `country` is alpha-3. Returns None for a blank code.
     """

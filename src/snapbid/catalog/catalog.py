@@ -160,7 +160,8 @@ class Catalog:
     def families(self) -> dict[int, int]:
         """Map the number of each SSP variant to its family's number.
 
-        A family's number is the lowest among its descriptors; that descriptor is omitted.
+        A family's number is the lowest number of its descriptors; the descriptor with this number
+        is omitted.
         """
         first: dict[str, int] = {}
         for descriptor, number in self.ssp_numbers.items():

@@ -283,7 +283,10 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
 
 
 def _join(address: str, owned: bool) -> None:
-    """Join another generator's run, with its options, on a new event loop."""
+    """Join another generator's run, with its options.
+
+    `owned`: whether the user declares that the target is theirs (`--i-own-this-target`).
+    """
     import asyncio
 
     import uvloop

@@ -163,7 +163,7 @@ def reconcile(ssp: str, log: Path, columns: dict[str, str], **options: Any) -> N
 
 
 def _refuse_same(log: Path, out: Path | None, page: Path | None) -> None:
-    """Raise WrongInput if a file to be written is LOG, or if both are the same file."""
+    """Raise WrongInput if any two of these paths are the same file."""
     given = (("LOG", log), ("--out", out), ("--page", page))
     named = [(name, path) for name, path in given if path is not None]
     for (name, path), (other, second) in combinations(named, 2):

@@ -33,9 +33,10 @@ class Adopted(NamedTuple):
 
 
 async def adopt(settings: StoreSettings) -> Adopted:
-    """Adopt the ledger; empty shards that belong to another warehouse. Raises the stores' errors.
+    """Adopt the ledger; clear all shards that belong to another warehouse.
 
-    Waits until replicas have the changes; otherwise a failover could undo them.
+    Waits until replicas have the changes; otherwise a failover could undo them. Raises the errors
+    of both stores.
     """
     connections = Connections(settings.redis_url, settings.redis_replicas)
     redis = connections.client()

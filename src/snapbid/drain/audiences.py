@@ -93,7 +93,7 @@ class Persons:
 
 
 def _inherited(known: Iterable[Known], aliases: Iterable[Pair]) -> list[Known]:
-    """Copy facts about anonymous ids to the users behind them."""
+    """Return the facts known about anonymous ids as facts about the users who have these ids."""
     of: dict[int, list[Known]] = {}
     for each in known:
         of.setdefault(each.person, []).append(each)
@@ -119,7 +119,7 @@ async def absorb(
     rows: Sequence[EventRow],
     member_of_click: Callable[[str], int | None],
 ) -> None:
-    """Derive facts about persons from newly stored events.
+    """Update the facts about persons (counts, restrictions, links) from newly stored events.
 
     Call this last in the transaction that stores the events, since it takes a lock.
     """

@@ -68,7 +68,7 @@ async def _carry_alone(
     absorb: Callable[[], Awaitable[object]],
     now: float,
 ) -> bool:
-    """Add missing spend to budgets; return False if another drain is doing so."""
+    """Add spend that is missing from budgets; return False if another drain is doing so."""
     others = [shard for shard in shards if shard.number not in states]
 
     async def absorb_all() -> None:
@@ -97,9 +97,9 @@ async def _states_of(shards: Sequence[ShardCounters]) -> dict[int, ShardState]:
 async def _await_others(shards: Sequence[ShardCounters]) -> None:
     """Wait until each shard has been drained by a round that began after this call.
 
-    That is certain once two rounds have finished. Rounds are recognised by changes of the recorded
-    time, so the clocks of the machines need not agree. Raises ShardsUnavailableError after
-    OTHERS_S.
+    That is certain once two rounds of the shard have finished. After each round, the drain changes
+    the time recorded in the shard (`drained_at`); only changes matter, so the clocks of the
+    machines need not agree. Raises ShardsUnavailableError after OTHERS_S.
     """
     try:
         async with asyncio.timeout(OTHERS_S):

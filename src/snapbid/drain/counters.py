@@ -107,7 +107,7 @@ class ShardCounters:
     async def finish(self, taken_at: float) -> None:
         """Record that all changes before `taken_at` are in the warehouse.
 
-        `taken_at`: epoch s by the clock of Redis, with which readers compare it.
+        `taken_at` is epoch s by the clock of Redis, since readers compare it with that clock.
         """
         await self._redis.set(self._keys.drained_at, f"{taken_at:.3f}")
 
@@ -119,8 +119,8 @@ class ShardCounters:
     async def read(self, batch: int, after: Reading = NOTHING) -> Reading:
         """Read changed counters as batch number `batch`, continuing where `after` ended.
 
-        Names set aside by an earlier round come first; counters that no longer exist are left out.
-        Raises SupersededError if the data was replaced since the previous batch.
+        Counters left over from an earlier, unfinished round come first. Counters that no longer
+        exist are skipped. Raises SupersededError if the data was replaced since the previous batch.
         """
         keys = self._keys
         reply: Any = await self._read(
@@ -207,7 +207,7 @@ class ShardCounters:
         return await self.fetch_state()
 
     async def forget_processes(self) -> None:
-        """Clear the list of processes that may have spooled notices; holds wait for none of them.
+        """Clear the list of processes that may have spooled notices, so no hold waits for them.
 
         Running processes register again.
         """
@@ -237,7 +237,7 @@ class ShardCounters:
             await pipe.execute()
 
     async def name_all(self) -> None:
-        """Mark all existing counters as changed, and wait for the replicas."""
+        """Mark all existing counters as changed, and wait until replicas have the marks."""
         prefix = f"{self._keys.prefix}c:"
         async for key in self._redis.scan_iter(match=f"{prefix}*", count=1000):
             segment, _, day = key.decode().removeprefix(prefix).rpartition(":")

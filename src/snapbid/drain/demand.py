@@ -29,7 +29,7 @@ class DemandBuilder:
         self._building: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Cancel any build in progress, and have the next round build again."""
+        """Cancel any build in progress; the next round starts a new one."""
         if self._building is not None:
             await end(self._building)
             self._building = None

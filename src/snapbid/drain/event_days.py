@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class EventDays:
-    """The retention of events for `keep_days`, for ever if None; `clock` returns epoch seconds."""
+    """Keeps events for `keep_days` (None: for ever); `clock` returns epoch seconds."""
 
     def __init__(self, keep_days: int | None, clock: Callable[[], float]) -> None:
         self._keep_days = keep_days

@@ -338,7 +338,8 @@ class EventDrain:
         """Store rows in one transaction, and return the new ones.
 
         If the warehouse refuses the batch, or the batch has failed too often, each half is stored
-        in turn. A batch of one row then becomes a dead letter in `letters`. Raises other errors.
+        in turn. A batch of one row then becomes a dead letter in `letters`. Raises errors that were
+        not caused by the rows.
         """
         if not rows:
             return []

@@ -65,7 +65,10 @@ class Fence:
         self._known: dict[int, _Known] = {}
 
     def reset(self) -> None:
-        """Have all shards compared again, since either store may have been replaced."""
+        """Have the two stores' records of all shards compared again.
+
+        Called when either store may have been replaced.
+        """
         self._known.clear()
 
     def reset_shard(self, shard: int) -> None:

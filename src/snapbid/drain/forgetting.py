@@ -90,7 +90,7 @@ class Place(NamedTuple):
         return (self.name, *self.former) if self.kind == "ssp" else ()
 
     def hashes(self, key: PersonKey, ids: Iterable[str]) -> set[int]:
-        """Return the hashes of `ids`, as members if the place is an SSP, otherwise as persons."""
+        """Return the hashes of `ids`: members' hashes for an SSP, persons' hashes for a product."""
         if self.kind == "ssp":
             return {key.member("user", id, family) for id in ids for family in self.families}
         return {of(self.name, id) for id in ids for of in (key.user, key.visitor)}
@@ -245,11 +245,11 @@ async def _resolve(
     every: Sequence[Place],
     names: Collection[str],
 ) -> dict[str, list[Place]]:
-    """Map each id to those places (of `every`) where the warehouse knows it as a user's id.
+    """Map each id to the places of `every` where the warehouse knows it as a user's id.
 
-    An unknown id is mapped to the product, if there is only one, and to the family of SSPs, if
-    there is only one. Raises ForgetError for ids known in several places. `names`: the `event_name`
-    of each id that is in stored events or conflicts.
+    An unknown id is mapped to the product if there is only one, and to the family of SSPs if there
+    is only one. Raises ForgetError for ids known in several places. A product also knows an id if
+    its `event_name` is in `names`, which lists the names of ids in stored events and conflicts.
     """
     found, wrong = {}, []
     for id in ids:

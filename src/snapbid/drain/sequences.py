@@ -89,7 +89,10 @@ def _order(step: Step, first: Mapping[str, Step]) -> set[str]:
 
 
 def _misfits(step: Step, first: Mapping[str, Step]) -> set[str]:
-    """Flag what differs between a bonus claim and its offer, or a later event and the claim."""
+    """Return the flags of a bonus event that contradicts its reference.
+
+    The reference of a claim is its offer; that of a completion or a cash-out is the claim.
+    """
     reference = first.get(OFFERED if step.event == CLAIMED else CLAIMED)
     if reference is None or step.event not in (CLAIMED, COMPLETED, CASHED_OUT):
         return set()
@@ -166,7 +169,10 @@ async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None
 
 
 async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
-    """Flag up to `rows` cash-outs again, in a transaction; return how many bonuses they concern."""
+    """Compute the sequence flags of up to `rows` stored cash-outs again, in a transaction.
+
+    Returns the number of bonuses of these cash-outs. No statement may take over `statement_s`.
+    """
     async with connection.transaction():
         await persons.hold_erasure(connection)
         await events.limit_statements(connection, statement_s)

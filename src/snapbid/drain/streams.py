@@ -72,7 +72,7 @@ class EventStream:
     async def read(
         self, first: bytes = b"-", last: bytes = b"+"
     ) -> Sequence[tuple[bytes, Mapping[bytes, bytes]]]:
-        """Read the ids and fields of the oldest entries between two ids, up to ENTRIES."""
+        """Read the oldest entries between two ids, at most ENTRIES, as (id, fields)."""
         entries: Any = await self._redis.xrange(self._keys.events, first, last, count=ENTRIES)
         return list(entries)
 

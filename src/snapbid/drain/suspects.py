@@ -47,7 +47,7 @@ class Suspects:
         return self._count(event_ids) > 0
 
     def verdict(self, event_ids: Sequence[str]) -> str:
-        """Return the last error of a batch that must not be retried unchanged, else ""."""
+        """Return a batch's last error if the batch must not be retried unchanged, otherwise ""."""
         enough = TWICE if len(event_ids) > 1 else THRICE
         return self._failed[_key(event_ids)][1] if self._count(event_ids) >= enough else ""
 

@@ -30,7 +30,7 @@ class SuspensionRounds:
         """Count new rejections; return how many creatives were suspended.
 
         While campaigns are being written, which may take a minute, rejections are left to a later
-        round: they may be of creatives that are about to change.
+        round, since the rejected creatives may be about to change.
         """
         if not await suspensions.is_due(connection, self._suspend_s):
             return 0

@@ -208,7 +208,10 @@ def _installed() -> dict[int, Path]:
 
 
 def _binaries(releases: dict[int, Path], data: Path) -> Path:
-    """Return the directory of the release that wrote `data`; of the newest if there is no data."""
+    """Return the directory of the PostgreSQL release that wrote `data`.
+
+    Returns that of the newest release if there is no data yet.
+    """
     try:
         written_by = int((data / "PG_VERSION").read_text())
     except FileNotFoundError:
@@ -241,7 +244,8 @@ def _nobody() -> tuple[int, int]:
 def _account(postgres: Path) -> list[str]:
     """Return the setpriv flags with which root runs `postgres` as the user `nobody`.
 
-    PostgreSQL refuses to run as root. DAC_OVERRIDE lets `nobody` enter the home.
+    PostgreSQL refuses to run as root. DAC_OVERRIDE lets `nobody` enter directories that are closed
+    to other users.
     """
     uid, gid = _nobody()
     flags = [f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]

@@ -39,10 +39,10 @@ class Server:
         raise NotImplementedError
 
     def _await(self, process: subprocess.Popen[bytes], limit_s: float) -> bool:
-        """Wait until the server is ready.
+        """Wait until the server is ready, and return True.
 
-        Returns False if it exits first, or if it is neither ready nor reading its data for
-        `limit_s`; then it is stopped.
+        Returns False if the server exits first. If the server is neither ready nor reading its data
+        for `limit_s`, stops it and returns False.
         """
         wait = StartWait(self.name, limit_s, self._say, self._is_stopping)
         while (state := self._state(process)) != "ready":

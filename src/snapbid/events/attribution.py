@@ -251,7 +251,10 @@ class Attribution:
         return user
 
     def _valid(self, person: int, row: EventRow) -> ClickLink | None:
-        """Return a person's last click if it had not expired at the event, otherwise None."""
+        """Return a person's last click if it had not expired when the event was received.
+
+        Returns None otherwise, or if there is no click.
+        """
         link = self.last.get(person)
         return None if link is None or row.received_at > link.expires_at else link
 

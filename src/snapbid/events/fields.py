@@ -89,13 +89,14 @@ class Field(Struct, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """An event of the catalog; `fields`: its own, without the base properties.
+    """An event of the catalog.
 
-    App `lifecycle` events need only one of the two user ids. `key`: the context field that
-    identifies the event for deduplication. `required_with` maps a field to the fields that require
-    it. As a conversion, the event is worth the amount in the field `value`, or minus the amount in
-    the field `cost`; nothing if the field `free` is true. `result`: the field that says whether
-    `cost` is a `win` or a `loss`.
+    `fields`: the event's own fields, without the base properties. App `lifecycle` events need only
+    one of the two user ids. `key`: the context field that identifies the event for deduplication.
+    `required_with` maps a field to the fields that require it. `value`: the field with the amount
+    that the event is worth as a conversion; `cost`: a field whose amount counts as negative;
+    `free`: the field that, if true, makes the event worth nothing. `result`: the field that says
+    whether `cost` is a `win` or a `loss`.
     """
 
     name: str

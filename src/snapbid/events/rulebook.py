@@ -106,7 +106,7 @@ class RejectedEvent(Struct, frozen=True):
 
 
 class RefusedRequest(Struct, frozen=True):
-    """A refused request: the error body, sent with `STATUSES[code]`."""
+    """The error body of a refused request, sent with the HTTP status `STATUSES[code]`."""
 
     code: str
     message: str

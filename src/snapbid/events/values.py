@@ -1,7 +1,8 @@
-"""Checks for field values by kind, which also return the form to store (contract 7).
+"""Checks for field values, one for each kind of value (contract 7).
 
-`fast` and `examine` share the functions that take a string; `reader_of` builds a field's reader for
-`examine`, which names the broken rule.
+A check returns the rule that the value breaks, if any, and the form in which to store it. `fast`
+and `examine` share the checks that take a string. `examine`, which names broken rules, gets a
+reader for each field from `reader_of`.
 """
 
 import math

@@ -107,7 +107,7 @@ class Generator:
         self._stopped.set()
 
     def abandon(self) -> None:
-        """End `run` and `settle` without awaiting what has been sent; set `abandoned`."""
+        """Set `abandoned`, which ends `run` and `settle` without waiting for requests in flight."""
         self.stop()
         self.abandoned.set()
 

@@ -51,7 +51,7 @@ class RunPhase(Struct, tag=True):
 
 
 class StopPhase(Struct, tag=True):
-    """An order to end the current phase early; its only answer is that to the phase's RunPhase."""
+    """An order to end the current phase early; only the phase's RunPhase is answered."""
 
 
 class Settle(Struct, tag=True):
@@ -74,7 +74,7 @@ class Channel:
         self._writer.write(len(frame).to_bytes(4, "big") + frame)
 
     async def beat(self) -> None:
-        """Send an empty frame each `BEAT_S`, for ever."""
+        """Send an empty frame every `BEAT_S` seconds, for ever."""
         while True:
             self._writer.write(bytes(4))
             await asyncio.sleep(BEAT_S)

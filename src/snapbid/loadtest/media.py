@@ -49,7 +49,11 @@ _NONE: Final = MediaLimits(None, True, 0, 0, frozenset(), None)
 def misfit(
     limits: MediaLimits, adm: str, attr: list[int], w: int | None, h: int | None
 ) -> tuple[str, str] | None:
-    """Return the first impression field that the bid's media violate and the reason, or None."""
+    """Check a bid's media against an impression.
+
+    Returns the first field of the impression that the media violate, and the reason; None if the
+    media fit.
+    """
     if not limits.skip and (SKIP_BUTTON in attr or "skipoffset" in adm):
         return "skip", "a video that can be skipped"
     if limits.player is not None and (w is None or h is None or not _fills(w, h, limits.player)):

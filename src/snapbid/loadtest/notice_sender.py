@@ -211,7 +211,7 @@ def _wire(url: str) -> bytes:
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Divide a URL, even a malformed one, into host and port, and path and query."""
+    """Divide a URL, even a malformed one: into `host:port`, and path with query."""
     after_scheme = url.partition("://")[2].partition("#")[0]
     authority = re.split("[/?]", after_scheme, maxsplit=1)[0]
     path = after_scheme.removeprefix(authority)

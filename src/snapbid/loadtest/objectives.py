@@ -58,10 +58,10 @@ def parse(text: str) -> Objective:
 
 
 def complete(objectives: Sequence[Objective]) -> list[Objective]:
-    """Return the objectives, adding `NO_ERRORS` and `SOME_BID` unless errors and bid rate have one.
+    """Add defaults to the objectives: `NO_ERRORS` for errors, and `SOME_BID` for the bid rate.
 
-    A bidder that refuses all requests at once meets any bound on latency, and one that answers
-    nothing but 204 meets every other objective.
+    Without them, a bidder that refuses all requests at once would meet any bound on latency, and
+    one that answers only 204 would meet all other objectives.
     """
     names = {objective.name for objective in objectives}
     errors = [] if "errors" in names else [parse(NO_ERRORS)]

@@ -104,7 +104,10 @@ class LoadRun:
         self._sent = False  # whether all phases have ended
 
     async def execute(self) -> LoadResult:
-        """Run all phases and reconcile; see the function `execute`."""
+        """Run all phases; then, if there are report tokens, compare the report with what was sent.
+
+        Returns the results of the phases and of the comparison.
+        """
         options = self._options
         started = time()
         before = {}

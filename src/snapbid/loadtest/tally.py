@@ -132,7 +132,7 @@ class Tally(Struct, kw_only=True):
         self.kinds[HUNG_UP] += 1
 
     def abandon(self) -> None:
-        """Count the requests that have not ended as lost; they have no latency."""
+        """Count all unfinished requests as lost; no latency is recorded for them."""
         self.kinds[LOST] += self.pending
         self.done = self.offered
 

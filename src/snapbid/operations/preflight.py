@@ -170,9 +170,10 @@ def with_shards(settings: T, shards: int) -> T:
 
 
 async def _count_in_redis(settings: Settings) -> tuple[int, int]:
-    """Return the recorded number of shards and, only if there is none, the number of primaries.
+    """Return the number of shards that Redis records, and the number of primaries.
 
-    An unknown number is 0. If Redis is unavailable, both are 0.
+    Primaries are counted only if no number of shards is recorded. A number that is unknown or not
+    counted is 0. If Redis is unavailable, both are 0.
     """
     assert settings.redis_url is not None
     connections = Connections(settings.redis_url)
@@ -213,9 +214,9 @@ async def check_ledger(settings: StoreSettings) -> None:
 
 
 async def fetch_ledger_risks(settings: StoreSettings) -> list[Risk]:
-    """Return a risk if both stores answer and `find_ledger` still finds a problem after a while.
+    """Return a risk if both stores answer, but the ledger cannot be used with the warehouse.
 
-    The problem must last `PATIENCE_S`, the time a drain may need to take over a new ledger.
+    The problem must last for `PATIENCE_S`, the time a drain may need to take over a new ledger.
     """
     until = monotonic() + PATIENCE_S
     while (risks := await _of_ledger(settings)) and monotonic() < until:

@@ -77,10 +77,11 @@ class RateLimiter:
     async def _ask(
         self, keys: tuple[str, ...], requests: int | str, events: int | str, more: int = 0
     ) -> tuple[int, int, int]:
-        """Run rate.lua; return its refusal (0 if admitted), the wait (s) and the requests left.
+        """Run rate.lua; return the limit that refuses, the wait (s) and the requests left.
 
-        `requests` and `events` are limits. Without a limit on requests (""), only the further
-        events (`more`) of an admitted request are counted; without one on events, only requests.
+        The first is 0 if admitted, 1 for the limit on requests, 2 for the limit on events. If
+        `requests` is "", the request was admitted before, and only its further events (`more`) are
+        counted. If `events` is "", only requests are counted.
         """
         now = "" if self._clock is None else self._clock()
         args = (_WINDOW_MICROS, now, requests, events, more)

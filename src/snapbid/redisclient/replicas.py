@@ -103,10 +103,10 @@ class Replication:
         return missing_s >= grace_s or (not self._has_confirmed and is_known and grace_s < inf)
 
     def _miss(self, now: float) -> float:
-        """Note that too few replicas confirmed a write; return how long that has been so (s).
+        """Note that too few replicas confirmed a write; return for how long writes have failed (s).
 
-        A failure more than `grace_s` ago does not count, since no write has tested the replicas
-        in between.
+        The time starts anew if the last failure was over `grace_s` ago: no write has tested the
+        replicas since.
         """
         if now - self._missed_at >= self._demand.grace_s:
             self._missing_since = now
@@ -130,7 +130,7 @@ class Replication:
         return self._asked
 
     def take(self, replies: list[Any], now: float) -> list[Any]:
-        """Check the replies to the commands from `ask`; return those to the rest of the batch.
+        """Check the replies to the commands from `ask`; return the replies to all other commands.
 
         Raises RedisError if too few replicas confirm.
         """

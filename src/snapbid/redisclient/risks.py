@@ -26,7 +26,7 @@ MIB: Final = 2**20
 
 
 async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
-    """Fetch the risks of the server at `url`; `server`: its name in messages. Raises RedisError."""
+    """Fetch the risks of the server at `url`, called `server` in messages. Raises RedisError."""
     info = await redis.info()
     config: dict[Any, Any] = {}
     with contextlib.suppress(ResponseError):

@@ -63,7 +63,7 @@ def load(
     constants: Constants | None = None,
     seldom_called: Set[str] = frozenset(),
 ) -> str:
-    """Return a script of a package, ready to run; `seldom_called`: see `compact`."""
+    """Return a script of a package, joined and compacted; `seldom_called`: as in `compact`."""
     return compact(assemble(package, name, constants or {}), seldom_called)
 
 

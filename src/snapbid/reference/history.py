@@ -105,10 +105,10 @@ class DailyRates:
         self._known: dict[tuple[str, bool, date], Quote | None] = {}
 
     def quote(self, currency: str, day: date, *, crypto: bool = False) -> Quote | None:
-        """Return the rate on a day; None if there is none.
+        """Return a currency's rate on a day; None if it is unknown.
 
-        The operator's latest rate up to that day overrides the history. With `crypto`, the history
-        is not used.
+        The operator's latest rate up to that day overrides the history. A cryptocurrency (`crypto`)
+        has only the operator's rates.
         """
         key = (currency, crypto, day)
         try:

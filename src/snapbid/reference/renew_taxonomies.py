@@ -46,9 +46,9 @@ def _mapping(
 ) -> dict[str, str]:
     """Read one mapping file; return the target ids by source id.
 
-    If the name and the id of a category disagree, the name decides if one category in the taxonomy
-    has it. Otherwise the id decides for a target, since the wording of names varies; a source gets
-    no mapping.
+    If the name and the id of a category disagree, the name decides, provided that exactly one
+    category of the taxonomy has that name. If none or several have it, a target is found by its id,
+    since the wording of names varies, but a source gets no mapping.
     """
     mapped = {}
     for row in _rows(path, skipped):

@@ -60,10 +60,10 @@ Line = tuple[str, ...]  # the key of a category, then those of its ancestors
 class Categories(NamedTuple):
     """A campaign's categories, each as a tuple of its key and the keys of its ancestors.
 
-    `own` are its categories in `family`, the number of their own family of taxonomies. `mapped` and
-    `listed` have pairs of another family's marker (its number and a colon) and the corresponding
-    categories there: `mapped` for families into which all `own` map, `listed` for other families
-    that map into `family`.
+    `own`: the categories in their own family of taxonomies, whose number is `family`. `mapped` and
+    `listed` have, for other families, the family's marker (its number and a colon) and the
+    corresponding categories of that family. A family is in `mapped` if all of `own` map into it,
+    otherwise in `listed`, if it maps into `family`.
     """
 
     family: int

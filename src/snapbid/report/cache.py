@@ -69,5 +69,8 @@ class ReportCache:
 
 
 def redis_key(ssp: str, window: ReportWindow) -> str:
-    """Return the Redis key of a report; an SSP id contains no colon (contract 2)."""
+    """Return the Redis key of a report.
+
+    Keys are unique, since an SSP id contains no colon (contract 2).
+    """
     return f"{REPORT_CACHE}{ssp}:{window.first}:{window.last}"

@@ -85,7 +85,10 @@ class BudgetBook:
         return rank
 
     def of(self, number: int, now: float) -> EscrowedBudget | None:
-        """Return a campaign's budget at `now` (epoch s); None if it has none or is deleted."""
+        """Return a campaign's budget at `now` (epoch s).
+
+        Returns None if the campaign has no budget or is deleted.
+        """
         rank = self._rank(number)
         if self._catalog is None or rank is None:
             return None

@@ -1,16 +1,17 @@
 """End connections that occupy a slot of a worker without using it.
 
 Granian accepts a limited number of connections at a time; others wait in the kernel's queue. It has
-a single timeout for idle connections and incomplete request heads, which has to be long for
-exchanges. So this module also ends connections, judging by the kernel's figures on each of them:
+a single timeout for idle connections and incomplete request heads, which has to be long, since SSPs
+keep idle connections. So this module also ends connections, judging by the kernel's figures on each
+of them:
 
 - A connection whose request has not been answered within `ANSWER_S` is ended: its head is
   incomplete, or the client does not read the answer. (`http.BodyDeadline` ends incomplete bodies.)
 - Once more than three quarters of all slots are in use, surplus connections are ended: first those
   older than `YOUNG_S` that never had an answer, then those whose last answer is the oldest.
-- A request that goes unanswered for `HELD_AFTER_S` holds memory: at most a head of `MAX_HEAD_BYTES`
-  and a body. If all of them hold more than `MAX_HELD_BYTES`, the connections that have sent the
-  most are ended.
+- Requests that go unanswered for `HELD_AFTER_S` hold memory, each at most a head of
+  `MAX_HEAD_BYTES` and a body. If together they hold more than `MAX_HELD_BYTES`, the connections
+  that have sent the most are ended.
 - A stopping worker waits for requests in flight, even incomplete heads: once its port is closed,
   connections without an answer are ended after `STOPPING_S`.
 """

@@ -6,8 +6,8 @@ Granian could adopt each of them (README.md, "What we change in Granian"):
   crash, and waits for a worker's exit through a pipe that closes with the process.
 - `install` hands a worker's requests to `RequestRunner`, which runs most of them without a task.
 
-`unit/test_granian.py` fails if a release changes those parts, and pyproject.toml excludes the next
-minor version.
+`unit/test_granian.py` fails if a release of Granian changes its private parts that we use, and
+pyproject.toml excludes the next minor version.
 """
 
 import logging

@@ -4,8 +4,8 @@ Counters in Redis are cumulative. The absorbed value of each is kept beside the 
 both change in one statement, so absorbing the same counters again changes nothing.
 
 A source is the counters of one run of Redis in a shard's data set. When a bid is rolled back, its
-counters decrease, and so do the rows. But once a source's data is replaced with an older copy, the
-source is outdated: from then on, a value below the absorbed one changes nothing.
+counters decrease, and so do the figures in the rows. But once a source's data is replaced with an
+older copy, the source is outdated: from then on, a value below the absorbed one changes nothing.
 
 An impression counts for the family to which its SSP belongs on that day (ssp_family).
 
@@ -211,9 +211,10 @@ async def sources_of(connection: asyncpg.Connection, epoch: str, shard: int) -> 
 
 
 async def absorb(connection: asyncpg.Connection, read: Sequence[SourceCounters]) -> Absorbed:
-    """Add each counter's change since it was last absorbed to the report tables, all or none.
+    """Update the report tables from counters, in one statement.
 
-    Raises asyncpg.DataError if a sum exceeds the range of its column.
+    Adds each counter's change since it was last absorbed. Raises asyncpg.DataError if a sum exceeds
+    the range of its column.
     """
     row = await connection.fetchrow(_ABSORB, *_columns(read))
     grown = msgspec.json.decode(row["grown"] or "[]")

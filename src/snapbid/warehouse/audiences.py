@@ -490,11 +490,11 @@ async def fetch_links(connection: asyncpg.Connection, persons: Iterable[int]) ->
 async def link(
     connection: asyncpg.Connection, links: Collection[Link]
 ) -> tuple[set[int], set[int]]:
-    """Link persons with members; return persons with new or renewed links, and members unlinked.
+    """Link persons with members.
 
-    A link is renewed at most once an hour. A person who is not restricted keeps only the `LINKS`
-    most recent links. A restricted person keeps all links, but gets no new ones beyond
-    `KEPT_LINKS`.
+    Returns the persons with a new or renewed link, and the members that have lost a link. A link is
+    renewed at most once an hour. A person who is not restricted keeps only the `LINKS` most recent
+    links. A restricted person keeps all links, but gets no new ones beyond `KEPT_LINKS`.
     """
     rows = await connection.fetch(_LINK, *map(list, zip(*links, strict=True)), KEPT_LINKS)
     persons = {row["person"] for row in rows}

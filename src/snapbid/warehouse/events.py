@@ -208,8 +208,8 @@ async def store(
 ) -> int:
     """Store `new`, the rows that `claim` returned; return the number of new conflicts.
 
-    `rows` are all rows of the batch; a conflict is one that differs from the event stored under its
-    id. Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is
+    `rows` are all rows of the batch. A row is a conflict if it differs from the event stored under
+    its id. Storing the same rows again changes nothing. Raises asyncpg.PostgresError if any row is
     refused.
     """
     if new:
@@ -274,9 +274,9 @@ async def set_flags(
 
 
 async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
-    """Schedule existing cash-outs to be flagged again.
+    """Schedule new computations of the sequence flags of stored cash-outs.
 
-    `bonus_of` maps a sequence of cash-outs to the sequence of their bonus.
+    `bonus_of` maps each `sequence` of cash-outs to the `sequence` of their bonus.
     """
     if bonus_of:
         await connection.execute(_REVISE_LATER, list(bonus_of), list(bonus_of.values()))

@@ -67,9 +67,9 @@ async def declare(connection: asyncpg.Connection, kind: int, *, is_able: bool) -
 
 
 async def take(connection: asyncpg.Connection, shards: Iterable[int], kind: int) -> frozenset[int]:
-    """Try to take the leases of these shards; return the shards whose leases were taken.
+    """Try to acquire the leases of these shards; return the shards whose lease was acquired.
 
-    The session must not hold any of them yet.
+    The session must not hold any of these leases yet.
     """
     rows = await connection.fetch(
         "select number from unnest($2::int[]) number where pg_try_advisory_lock($1, number)",

@@ -168,7 +168,7 @@ async def fetch_conflicts(
 async def fetch_letters(
     connection: asyncpg.Connection, ids: Sequence[str], folded: Sequence[str]
 ) -> list[Letter]:
-    """Fetch dead letters that may mention any of `ids` as is, or any of `folded` however spelt."""
+    """Fetch dead letters that may mention one of `ids`, or any spelling of an id in `folded`."""
     return [Letter(*row) for row in await connection.fetch(_LETTERS, ids, folded)]
 
 

@@ -56,7 +56,7 @@ async def fetch_risks(connection: asyncpg.Connection) -> list[Risk]:
 
 
 def _writable(row: asyncpg.Record) -> str:
-    """Return statements that reset the setting that made the server read-only."""
+    """Return SQL statements that reset the setting that made the server read-only."""
     setting = "default_transaction_read_only"
     owner = {
         "database": f"database {row['database']}",

@@ -57,7 +57,7 @@ class Order(msgspec.Struct, frozen=True):
 async def make_base(dsn: str, folder: Path, *, urgent: bool, after: int = -1) -> ObtainedBase:
     """Put a base newer than the revision `after` into the folder; retry until that succeeds.
 
-    `urgent`: bids are waiting for the base.
+    `urgent`: whether bids are waiting for the base.
     """
     order = Order(dsn, str(folder.absolute()), urgent, after)
     while True:

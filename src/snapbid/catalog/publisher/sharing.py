@@ -64,8 +64,8 @@ async def obtain(
 ) -> ObtainedBase:
     """Fetch a base newer than the revision `after`, or build one.
 
-    A base built while this machine holds the lock (`bases.lock`) is stored for other machines, if
-    there are any.
+    `urgent`: do not wait for another machine that is building one. A base built while this machine
+    holds the lock (`bases.lock`) is stored for other machines, if there are any.
     """
     if await campaigns.count_all(connection) < FEWEST:
         return ObtainedBase(await build(), is_fetched=False)

@@ -32,7 +32,7 @@ def time_buckets_key(keys: ShardKeys) -> str:
 
 
 def events_key(keys: ShardKeys) -> str:
-    """Return the key of a closed shard's event stream."""
+    """Return the key that holds a shard's event stream while the shard is closed."""
     return f"{keys.prefix}closed:e"
 
 

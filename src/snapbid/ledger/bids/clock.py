@@ -36,8 +36,8 @@ class LedgerClock:
     """Epoch milliseconds by the clock of Redis, extrapolated with this machine's monotonic clock.
 
     Until the clock of Redis is first read, this machine's is used. `simulated`, if given, returns
-    epoch seconds and replaces both. `run`: when the last known run of Redis began (epoch s, ms);
-    zeros before the first connection.
+    epoch seconds and replaces both. `run`: when the last known run of Redis began, as epoch seconds
+    and the milliseconds beyond them; zeros before the first connection.
     """
 
     def __init__(self, simulated: Callable[[], float] | None = None) -> None:
@@ -58,7 +58,7 @@ class LedgerClock:
         return 0 if self._simulated else round((self._ahead_s - self._own_ahead_s) * 1000)
 
     def now(self, loop_s: float) -> tuple[int, int]:
-        """Convert event loop time to epoch seconds, and the milliseconds of that second."""
+        """Convert event loop time to epoch time, as whole seconds and remaining milliseconds."""
         if self._last[0] == loop_s and self._simulated is None:  # loop time advances in ms
             return self._last[1]
         now = divmod(self.now_ms(loop_s), 1000)

@@ -19,7 +19,7 @@ class FormerLedger(NamedTuple):
 
 
 def parse_former(text: str) -> list[FormerLedger]:
-    """Parse the field `moved`: former ledgers as `SHARDS:UNTIL`, separated by spaces."""
+    """Parse the field `moved`: former ledgers as `SHARDS:UNTIL` (epoch s), separated by spaces."""
     return [FormerLedger(*map(int, part.split(":"))) for part in text.split()]
 
 

@@ -526,10 +526,10 @@ class LedgerShard:
         return answer
 
     def hold(self, packed: bytes, within_s: float, *, ends: bool = False) -> "Reply[str] | None":
-        """Hold a capped user's impression, or end a hold (PendingHold).
+        """Hold a capped user's impression or, with `ends`, end a hold.
 
         Returns None if too many requests are waiting, or if the shard is unavailable and the hold
-        is new.
+        is new. `packed`: as in `PendingHold`.
         """
         if not (self.connected or ends):
             return None

@@ -179,7 +179,10 @@ class Spool:
         return [name for name in names if name != own]
 
     def abandoned(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
-        """Take over abandoned files of notices, one by one; `names`: a result of `look`, if any."""
+        """Take over abandoned files of notices, one by one.
+
+        `names`: the files to take over; if None, those that `look` returns.
+        """
         return self._take_over(names, _SUFFIX)
 
     def abandoned_batches(self, names: Sequence[str] | None = None) -> Iterator["SpoolFile"]:
@@ -272,7 +275,7 @@ class SpoolFile:
         ]
 
     def batches(self) -> list[tuple[int, BidBatch]]:
-        """Read (shard, batch) pairs; empty if the file is truncated."""
+        """Read the file's (shard, batch) pairs; return an empty list if the file is truncated."""
         try:
             return _decode_batches(self._path.read_bytes())
         except msgspec.DecodeError:
@@ -284,7 +287,7 @@ class SpoolFile:
         os.close(self._file)
 
     def keep(self) -> None:
-        """Unlock the file without removing it, for a later attempt."""
+        """Unlock the file but do not remove it, so that it can be taken over again."""
         os.close(self._file)
 
 

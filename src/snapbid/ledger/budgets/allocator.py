@@ -213,7 +213,7 @@ class Allocator:
         return min(GROWING_MS if budget.grows else SPENT_MS, midnight_ms)
 
     def _passed(self, campaign: int) -> tuple[float, dict[tuple[str, int], int]]:
-        """Return the seconds since a campaign's last round, and the amounts used until then.
+        """Return the seconds since a campaign's last round, and the amounts used by that time.
 
         The amounts are by period and shard; the caller updates this dict for the next round.
         """
@@ -295,7 +295,10 @@ class Allocator:
         return _Stored(state, segment, accounts)
 
     async def _write(self, stored: Mapping[int, _Stored], moves: Mapping[int, "_Move"]) -> set[int]:
-        """Write changed accounts by compare-and-set; return campaigns with current accounts."""
+        """Write changed accounts by compare-and-set.
+
+        Returns the campaigns whose accounts were written or needed no change.
+        """
         changed = {
             number: move
             for number, move in moves.items()

@@ -44,7 +44,10 @@ class Budgets:
         self._state = redis.register_script(script("state", simulated, shards))
 
     async def look(self, shard: int, bids: Iterable[LedgerBid], user: str | None) -> Verdicts:
-        """Return the verdicts that bids would get from a shard now; "" if Redis is unavailable."""
+        """Return the verdicts that bids would get from a shard now.
+
+        The result is empty if Redis is unavailable.
+        """
         now = int(self._clock())
         return await self._ask(shard, [_packed(bid, user, now) for bid in bids])
 

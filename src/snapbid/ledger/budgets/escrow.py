@@ -88,8 +88,8 @@ def unexplained(account: Account, allowances: Sequence[Allowance | None]) -> tup
     """Sum up the grants of shards whose allowance records more than the account does.
 
     Returns the sum in the allowances, and the sum in the account; unknown allowances are left out.
-    Unless the account changes meanwhile, any excess proves a defect: the account has lost grants,
-    so it may grant the same money again.
+    Unless the account has changed since it was read, a difference proves a defect: the account has
+    lost grants, so it may grant the same money again.
     """
     pairs = [
         (allowance.granted, entry.granted)

@@ -183,7 +183,7 @@ class OpsServer(ThreadingHTTPServer):
 
 
 def is_loopback(host: str, port: int) -> bool:
-    """Return whether the port would be bound to a loopback address. Raises OSError."""
+    """Return whether binding to this host and port would use a loopback address. Raises OSError."""
     return _is_loopback(bound(host, port)[1])
 
 

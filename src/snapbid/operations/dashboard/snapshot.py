@@ -40,7 +40,10 @@ class Disk(NamedTuple):
 
     @classmethod
     def of(cls, setting: str, path: Path, needed: int) -> "Disk | None":
-        """Return the disk that holds a directory; None if the directory does not exist."""
+        """Return the disk of a setting's directory; None if the directory does not exist.
+
+        `needed`: the bytes that may be needed on it.
+        """
         try:
             found = os.statvfs(path)
         except OSError:

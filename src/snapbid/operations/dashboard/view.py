@@ -320,7 +320,10 @@ def _of_all(known: Mapping[str, SspTraffic] | None) -> Traffic | None:
 def _table(
     window: CountWindow | None, name: str, rows: str, columns: str
 ) -> dict[str, dict[str, int]]:
-    """Tabulate the growth of a counter by two labels; a missing label is ""."""
+    """Return the growth of a counter by two labels, `rows` and `columns`.
+
+    A missing label counts as "". The result is empty without a window.
+    """
     table: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for labels, grown in window.of(name) if window else ():
         table[labels.get(rows, "")][labels.get(columns, "")] += grown

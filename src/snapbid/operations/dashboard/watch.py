@@ -293,7 +293,10 @@ class Watch:
         return True
 
     async def _read_money(self) -> bool:
-        """Read the traffic of the known SSPs, and the spending of known campaigns with budgets."""
+        """Read the traffic of known SSPs, and the spending of known campaigns with budgets.
+
+        Returns False if the SSPs and campaigns are not known yet, or Redis fails.
+        """
         if self._known is None:
             return False
         today = datetime.datetime.now(datetime.UTC).date()

@@ -70,10 +70,11 @@ def examine(
 def _refusals(
     campaign: Campaign, request: BidRequest, imp: Imp, situation: Situation
 ) -> Iterator[tuple[str, Code | None]]:
-    """Yield the names and codes of the rules that refuse, except creative rules.
+    """Yield (name, code) for each rule that refuses, except creative rules.
 
-    Once its deals are removed, a campaign may break a rule for campaigns without deals. That rule
-    is yielded too, but `examine` has no row for it.
+    Each rule found is lifted by changing the campaign or the request, to find the next one. A
+    campaign that has lost its deals in this way may be refused by a rule for campaigns without
+    deals. That rule is yielded too, but `examine` has no row for it.
     """
     native, request_ = imp.native or Native(), any_assets(imp.native)
     native = _replace(native, request=request_, ver=None, battr=None, api=None)

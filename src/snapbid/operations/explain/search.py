@@ -41,7 +41,7 @@ class Search:
         self.user = None if situation.withheld else lookups.person(request, canonical)
 
     def impression(self, imp: Imp) -> bool:
-        """Start searching for this impression; return False if its floor cannot be converted."""
+        """Start to match campaigns with `imp`; return False if its floor cannot be converted."""
         return self.query.impression(imp, self._rivals.get(imp.id))
 
     def explain(self, rank: int) -> tuple[Refusal, str | None]:

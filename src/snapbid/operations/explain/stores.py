@@ -204,7 +204,7 @@ class Stores:
         }
 
     def _quantity(self, campaign: Campaign, request: BidRequest, imp: Imp) -> list[RuleCheck]:
-        """Check an impression's quantity against its limits; return no row for a quantity of 1."""
+        """Check how many impressions `imp` stands for; return no row if it is one."""
         quantity, most = quantity_of(request, imp), self._settings.max_quantity
         if quantity == 1:
             return []

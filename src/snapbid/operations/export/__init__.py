@@ -96,9 +96,10 @@ def _example(name: str) -> str:
 
 
 def check_program(program: Path) -> None:
-    """Raise UnreachableError if a sandboxed unit of another user could not execute a program.
+    """Raise UnreachableError if the systemd units could not execute a program.
 
-    If the program is not on this machine, only its path is checked.
+    The units run as the user `snapbid`, without access to the directories in `HIDDEN`. If the
+    program is not on this machine, only its path is checked.
     """
     if _UNUSUAL.search(str(program)) is not None:
         raise UnreachableError(f"{program} has a character that systemd would take for syntax")

@@ -19,7 +19,8 @@ These are statistics, not accounting: a killed worker loses its last second. But
 twice: if its answer is lost, it is sent again with the same number. Notices of remembered bids are
 read from the ledger's own counters, and the times when these last grew from `{sbN}:seen`
 (drain/counters.py). The drain adds the notices that it absorbs to the counts by minute: `notice:w`,
-`notice:l:-1` (losses without a reason, which `notice:l` includes) or `anomaly:21`.
+`notice:l:-1` (losses without a reason, which `notice:l` includes) or, with an anomaly's number,
+`anomaly:21`.
 """
 
 from collections import Counter

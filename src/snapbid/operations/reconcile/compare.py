@@ -308,8 +308,9 @@ class Comparison:
     def _is_in_gap(self, dispute: Dispute, left: list[list[int | None]]) -> bool:
         """Return whether our log may have lost the disputed notice; if so, deduct it from `left`.
 
-        `left`: how many rows are still missing in each gap, and in each shortfall. A row lost in a
-        gap is also missing from the total of its day, so it may be deducted from both.
+        `left`: the number of rows still missing in each gap, and in the total of each day; None is
+        unknown. A row lost in a gap is also missing from its day's total, so it may be deducted
+        from both.
         """
         found = False
         for gaps, missing in zip((self.gaps, self.shortfalls), left, strict=True):
@@ -323,10 +324,7 @@ class Comparison:
 
 
 def load_own(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> None:
-    """Load bids, notices to compare and gaps (own.sql) from the auction log's files.
-
-    `family`: the SSP's descriptors, with the days on which each belongs to the SSP.
-    """
+    """Load from the auction log's files: bids, the notices to compare, and gaps (own.sql)."""
     database.execute("CREATE TABLE family (descriptor VARCHAR, first_day DATE, last_day DATE)")
     database.executemany("INSERT INTO family VALUES ($1, $2, $3)", family)
     if paths:

@@ -66,7 +66,7 @@ def _too_large() -> LogError:
 
 
 class Export(NamedTuple):
-    """The columns and lines of a log, and the number of unusual lines by kind of oddity."""
+    """The columns and lines of a log; `odd` counts unusual lines by what is unusual in them."""
 
     names: list[str]
     lines: Iterator[Line]

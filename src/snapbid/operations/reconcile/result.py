@@ -68,7 +68,7 @@ class TotalsRow(NamedTuple):
 
 
 def totals(comparison: Comparison) -> list[TotalsRow]:
-    """Return the totals of all days, with the report's figures if it was fetched."""
+    """Return the totals of all days, with the report's figures if the report was fetched."""
     rows = []
     known, reported = comparison.totals, comparison.reported
     first, last = comparison.first or date.min, comparison.last or date.max
@@ -220,7 +220,7 @@ def page(
     shown: list[Dispute],
     covered: Coverage,
 ) -> str:
-    """Render the self-contained page: totals, causes, and the first disputes."""
+    """Render a self-contained page of a comparison: totals, causes, and the first disputes."""
     title = f"Reconciliation with {ssp}"
     total = sum(comparison.causes.values())
     parts = [

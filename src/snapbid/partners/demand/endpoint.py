@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class DemandEndpoint:
-    """Answers with the rules of the token's SSP. Raises Problem for an error answer."""
+    """Answers with the demand rules for the token's SSP. Raises Problem to answer with an error."""
 
     def __init__(self, pool: asyncpg.Pool, gate: TokenGate) -> None:
         self._pool = pool

@@ -87,7 +87,10 @@ def limits(settings: Settings) -> dict[str, Any]:
 
 
 def filled(value: Any, known: Mapping[str, Any]) -> Any:
-    """Fill in the placeholders in all strings of a value, and join the lines of paragraphs."""
+    """Fill in the placeholders in all strings of a value from `known`.
+
+    Also joins the lines of each paragraph. A string that is one placeholder becomes its value.
+    """
     if isinstance(value, dict):
         return {name: filled(inner, known) for name, inner in value.items()}
     if isinstance(value, list):
