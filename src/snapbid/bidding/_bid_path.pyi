@@ -340,7 +340,7 @@ class BidEndpoint:
     def __call__(self, headers: HeaderList, receive: Receive) -> BidCall:
         """Answer one request.
 
-        Raises Problem for an error answer, and Disconnected if the client disconnects first.
+        Raises Problem to answer with an error, and Disconnected if the client disconnects first.
         """
 
     def use(self, snapshot: CatalogSnapshot) -> None:

@@ -82,7 +82,7 @@ class ClickStamp:
 class ClickSigner:
     """A source of stamps for a worker's click ids.
 
-    `number` and `keys` come from a `ClickKey`, `persons` is the `key` of a `PersonKey`.
+    `number` and `keys` come from a `ClickKey`; `persons` is the `key` of a `PersonKey`.
     """
 
     def __init__(self, number: int, keys: bytes, persons: bytes) -> None: ...

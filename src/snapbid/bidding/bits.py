@@ -49,7 +49,7 @@ class Bits:
         return start
 
     def at(self, position: int) -> bool:
-        """Return whether the bit at an index, which must have been read or skipped, is set."""
+        """Return whether the bit at `position` is set; it must have been read or skipped."""
         return self._bits[position] == "1"
 
     def end(self) -> None:

@@ -125,7 +125,7 @@ _cached = lru_cache(maxsize=2048)(_read)
 
 
 def _section_ids(header: str, count: int) -> list[int]:
-    """Decode the header: type 3, version 1, and a Fibonacci-coded range of ascending section ids.
+    """Return the section ids that a GPP header (version 1) lists, in ascending order.
 
     Raises MalformedError if the header is malformed, or names more than `count` sections or more
     than `_MAX_SECTIONS`.

@@ -33,7 +33,7 @@ def fits(asked: NativeRequest, ad: NativeAd) -> bool:
 
 
 def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
-    """Write the response, which version 1.0 wraps in an object with the member `native`.
+    """Return the native response as JSON; for version 1.0, it is the member `native` of an object.
 
     Raises ValueError if the creative does not fit.
     """

@@ -125,7 +125,10 @@ def _shapes(struct: type[Struct]) -> dict[str, _Shape]:
 
 
 def _shape(annotation: msgspec.inspect.Type, many: bool = False) -> _Shape:
-    """Return the shape of a field's type, ignoring null; `many`: the field is a list of it."""
+    """Return the shape of a field's type, ignoring null.
+
+    `many`: whether the field is a list whose items have this type.
+    """
     if isinstance(annotation, msgspec.inspect.UnionType):
         kinds = list(annotation.types)
     else:

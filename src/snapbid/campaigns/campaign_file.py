@@ -152,7 +152,7 @@ class _Checker:
 
 
 def _with_integers(text: str) -> str:
-    """Write whole numbers in JSON text as integers, such as 7 for `7.0`, as SQL expects them.
+    """Rewrite whole numbers in JSON text as integers for SQL, such as `7.0` as `7`.
 
     Other numbers, and digits in strings, are not changed.
     """

@@ -226,7 +226,10 @@ def _name_entries(names: dict[str, str], name: str, kept: Iterable[int]) -> None
 
 
 def _asset(asset: Any, at: Path, mistakes: Mistakes) -> tuple[str, Fields]:
-    """Return an asset's kind and the fields of that kind; the kind is "" without content."""
+    """Return an asset's kind and the fields of that kind.
+
+    The kind of an asset without content is "".
+    """
     stated = asset if isinstance(asset, dict) else {}
     kind = next((kind for kind in _KINDS if isinstance(stated.get(kind), dict)), "")
     if not kind:

@@ -27,7 +27,7 @@ def encode(campaign: Campaign) -> bytes:
 
 
 def load(content: bytes, *, is_normalised: bool, is_active: bool) -> Campaign:
-    """Load a stored campaign from its normalised form, or else from its document.
+    """Load a stored campaign: its normalised form (`is_normalised`) or its document.
 
     `is_active`: whether the campaign is active now, which overrides its status at import. Raises
     CampaignError, which lists all mistakes, or another ValueError if the content cannot be read.

@@ -101,7 +101,7 @@ def is_somebody(id: str | None) -> TypeGuard[str]:
     """Return whether an id in server events identifies a person, and is not a placeholder.
 
     An id of one repeated character is a placeholder, except for short numbers such as 7777, since
-    customers may be numbered; 0000 is a placeholder.
+    customers may be numbered; 0000, however, is a placeholder.
     """
     if id is None or not is_placeholder(id):
         return id is not None

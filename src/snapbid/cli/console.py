@@ -254,7 +254,10 @@ def _full_name(context: click.Context) -> str:
 
 
 def finish(work: Awaitable[T], dsn: str) -> T:
-    """Run a coroutine. Raises Refused, with a one-line message, if the warehouse fails."""
+    """Run a coroutine and return its result.
+
+    Raises Refused, with a one-line message, if the warehouse fails.
+    """
     import asyncio
 
     from snapbid.warehouse.unavailable import NO_SCHEMA, OUTDATED, UNAVAILABLE

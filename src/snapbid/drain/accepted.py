@@ -94,8 +94,8 @@ class AcceptedEvents:
     async def _drop(self, stored: Collection[Minute], now: int) -> None:
         """Drop the counts of old minutes.
 
-        A minute in `stored` (all its events are stored) is dropped after COMPARED minutes, and any
-        other after DIFFERING minutes. `now`: the current minute, counted from 1970.
+        The counts of a minute in `stored` (all its events are stored) are dropped after COMPARED
+        minutes, all others after DIFFERING minutes. `now`: the current minute, counted from 1970.
         """
         for number, look in self._before.items():
             gone = [

@@ -29,7 +29,10 @@ class RequestStatsDrain:
         self._drained_at = None
 
     async def round(self, connection: asyncpg.Connection) -> int:
-        """Store the days that have changed, at most once per EVERY_S; return how many."""
+        """Store the days that have changed, at most once per EVERY_S.
+
+        Returns the number of days stored.
+        """
         now = monotonic()
         if self._drained_at is not None and now - self._drained_at < EVERY_S:
             return 0

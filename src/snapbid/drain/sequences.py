@@ -171,7 +171,8 @@ async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None
 async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
     """Compute the sequence flags of up to `rows` stored cash-outs again, in a transaction.
 
-    Returns the number of bonuses of these cash-outs. No statement may take over `statement_s`.
+    Returns the number of bonuses of these cash-outs. No statement may run longer than
+    `statement_s`.
     """
     async with connection.transaction():
         await persons.hold_erasure(connection)

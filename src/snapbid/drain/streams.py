@@ -176,7 +176,7 @@ class EventStream:
             await self.remove(done)
 
     def _settle(self, request: Waiting) -> bool:
-        """Forget a request; return whether it was the last one of its entry."""
+        """Forget a request; return whether it was the last one of its stream entry."""
         self._count -= 1
         if request.packed is not None:
             self._held -= request.size

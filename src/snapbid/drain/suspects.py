@@ -34,11 +34,11 @@ class Suspects:
             self._failed.clear()
 
     def next_of(self, waits: Callable[[str], bool]) -> str | None:
-        """Return the next suspect product for which `waits` is true."""
+        """Return the next suspect product with events waiting (`waits`); None if there is none."""
         return next(filter(waits, self.products), None)
 
     def note(self, event_ids: Sequence[str], reason: str) -> None:
-        """Record that a batch of events failed."""
+        """Record that a batch of events failed, and why."""
         if len(self._failed) >= MOST:
             self._failed.clear()
         self._failed[_key(event_ids)] = (self._count(event_ids) + 1, reason)

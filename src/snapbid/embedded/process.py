@@ -122,9 +122,10 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 
 
 def evict(pid: int, owned: Path, gentle: signal.Signals, hard: signal.Signals) -> None:
-    """Stop a server that outlived the process that owned its home, if `pid` is still that server.
+    """Stop the server with this pid if it still uses `owned`.
 
-    Raises EmbeddedError if it cannot be stopped.
+    The process that started the server was killed without stopping it. Sends `gentle`, then `hard`,
+    then SIGKILL, waiting after each. Raises EmbeddedError if the server cannot be stopped.
     """
     for how in (gentle, hard, signal.SIGKILL):
         if not serves(pid, owned):

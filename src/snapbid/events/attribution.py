@@ -251,9 +251,9 @@ class Attribution:
         return user
 
     def _valid(self, person: int, row: EventRow) -> ClickLink | None:
-        """Return a person's last click if it had not expired when the event was received.
+        """Return a person's last click if it was still valid when the event was received.
 
-        Returns None otherwise, or if there is no click.
+        Returns None if the click had expired, or if there is none.
         """
         link = self.last.get(person)
         return None if link is None or row.received_at > link.expires_at else link

@@ -254,7 +254,7 @@ class EventEndpoints:
 
 
 async def _within(asking: Awaitable[Refusal | None]) -> None:
-    """Raise RateExceeded if a rate limit refuses, or EventsUnavailable if Redis is unavailable."""
+    """Raise RateExceeded if a rate limit refuses a request, EventsUnavailable if Redis is down."""
     try:
         refusal = await asking
     except RateLimiterUnavailable as error:  # Redis is down, and the queue with it

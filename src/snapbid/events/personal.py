@@ -70,7 +70,7 @@ def is_email(text: str) -> bool:
 
 
 def _address(text: str) -> str | None:
-    """Return the lower-case email address if a text is one (see `is_email`), otherwise None."""
+    """Return an email address in lower case; None if the text is not one (see `is_email`)."""
     if "@" not in text or len(text) > 1024:
         return None
     found = _EMAIL.fullmatch(text.strip())

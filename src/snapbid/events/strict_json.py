@@ -2,7 +2,7 @@
 
 JSON is refused (`malformed_json`) for invalid UTF-8, NaN or Infinity, a duplicate key in an
 object, U+0000, unpaired surrogates, or nesting deeper than `MAX_DEPTH`. A leading byte order mark
-is skipped. The message gives the position of a syntax error in bytes, from 0, and the index of its
+is skipped. The refusal gives the position of a syntax error in bytes, from 0, and the index of its
 event in a batch (`locate`). Numbers beyond the range of a double become infinite, so a violation
 can name the field; integers beyond 64 bits become the nearest double.
 """

@@ -142,7 +142,7 @@ class NoticeSender:
         heapq.heappush(self._waiting, (at, self._number, notice))
 
     def fire(self, now: float, most: int) -> float | None:
-        """Fire up to `most` due notices; return the time of the next notice, or None."""
+        """Fire up to `most` due notices; return when the next is due, None if no notice is left."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now and most:
             due, _, notice = heapq.heappop(waiting)
@@ -211,7 +211,7 @@ def _wire(url: str) -> bytes:
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Divide a URL, even a malformed one: into `host:port`, and path with query."""
+    """Split a URL, even a malformed one, into `host:port`, and the path with the query."""
     after_scheme = url.partition("://")[2].partition("#")[0]
     authority = re.split("[/?]", after_scheme, maxsplit=1)[0]
     path = after_scheme.removeprefix(authority)

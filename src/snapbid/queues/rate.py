@@ -63,7 +63,10 @@ class RateLimiter:
         return RateDecision(not refused, remaining, wait_s)
 
     async def admit_events(self, key: str, requests: int, events: int) -> Refusal | None:
-        """Count a request with events under a Redis key, or refuse it."""
+        """Count a request with events under a Redis key, unless a limit refuses it.
+
+        Returns the refusal; None if the request was counted.
+        """
         refused, wait_s, _ = await self._ask(_keys(key), requests, events)
         if refused == 1:
             return Refusal("requests", requests, wait_s)

@@ -92,7 +92,7 @@ class TripUser(Protocol):
         """The number of requests waiting for a round trip."""
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        """Set up a new connection. An exception ends it."""
+        """Set up a new connection. An exception ends the connection."""
 
     def next_batch(self, now: float) -> Sequence[Command]:
         """Return the commands of the next round trip; without commands, there is no round trip."""

@@ -52,7 +52,7 @@ def this_user() -> str:
 
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection:
-    """Open a connection whose changes are recorded under `application` and this user."""
+    """Open a connection whose changes are recorded as made by `application` and the system user."""
     # The trigger that records a change takes a key's id from its hash as text.
     own = {"application_name": application, "bytea_output": "hex"}
     connection = await asyncpg.connect(dsn, server_settings=own, timeout=unavailable.CONNECT_S)

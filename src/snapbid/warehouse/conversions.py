@@ -230,7 +230,10 @@ async def fetch_performance(
 
 
 async def delete_expired(connection: asyncpg.Connection, moment: datetime) -> int:
-    """Delete a batch of persons' last clicks that expired before `moment`; return how many."""
+    """Delete a batch of persons' last clicks that expired before `moment`.
+
+    Returns how many clicks were deleted.
+    """
     status: str = await connection.execute(
         "delete from click_link where person in"
         " (select person from click_link where expires_at < $1 limit $2"

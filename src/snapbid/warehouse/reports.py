@@ -50,9 +50,10 @@ async def open_pool(dsn: str) -> asyncpg.Pool:
 
 
 async def fetch_days(pool: asyncpg.Pool, ssp: str, first: date, last: date) -> FiguresByDay:
-    """Fetch the days from `first` to `last` for which a canonical id's family has figures.
+    """Fetch the figures of a canonical id's family for each day from `first` to `last`.
 
-    Raises asyncpg's errors, and OSError or TimeoutError if the warehouse is unreachable.
+    Days without figures are left out. Raises asyncpg's errors, and OSError or TimeoutError if the
+    warehouse is unreachable.
     """
     async with pool.acquire(timeout=TIMEOUT_S) as connection:
         return await fetch(connection, ssp, first, last)

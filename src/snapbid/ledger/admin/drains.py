@@ -66,7 +66,10 @@ async def _report(redis: Redis, name: str, troubles: Collection[str]) -> None:
 
 
 async def fetch_reports(redis: Redis, now: float) -> list[DrainReport]:
-    """Fetch the recent reports; `now`: the time by Redis' clock (epoch s). Raises RedisError."""
+    """Fetch the drains' recent reports; `now`: the time by Redis' clock (epoch s).
+
+    Raises RedisError.
+    """
     reports = (await _fetch_all(redis)).values()
     return [report for report in reports if abs(now - report.at) <= FRESH_S]
 

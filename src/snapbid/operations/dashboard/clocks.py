@@ -18,7 +18,7 @@ POSTGRES: Final = "PostgreSQL"
 
 
 class ClockDifference(NamedTuple):
-    """How far the clocks `names` are ahead of `others`, the majority; negative if behind."""
+    """How far (s) the clocks `names` are ahead of `others`, the majority; negative if behind."""
 
     names: tuple[str, ...]
     ahead_s: float

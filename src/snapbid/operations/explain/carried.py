@@ -44,7 +44,7 @@ def in_words(values: Mapping[str, list[str | int]], point: tuple[float, float] |
 
 
 def shown_hour(hour: int) -> str:
-    """Describe an hour of the week, from 0 to 167; 25, for example, is `25 (Tuesday 01:00)`."""
+    """Describe an hour of the week (0 to 167); for example, 25 as `25 (Tuesday 01:00)`."""
     return f"{hour} ({WEEKDAYS[hour // 24]} {hour % 24:02}:00)"
 
 

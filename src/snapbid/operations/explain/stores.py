@@ -204,7 +204,7 @@ class Stores:
         }
 
     def _quantity(self, campaign: Campaign, request: BidRequest, imp: Imp) -> list[RuleCheck]:
-        """Check how many impressions `imp` stands for; return no row if it is one."""
+        """Check the number of impressions that `imp` stands for; return no row if it is 1."""
         quantity, most = quantity_of(request, imp), self._settings.max_quantity
         if quantity == 1:
             return []

@@ -308,8 +308,8 @@ class Comparison:
     def _is_in_gap(self, dispute: Dispute, left: list[list[int | None]]) -> bool:
         """Return whether our log may have lost the disputed notice; if so, deduct it from `left`.
 
-        `left`: the number of rows still missing in each gap, and in the total of each day; None is
-        unknown. A row lost in a gap is also missing from its day's total, so it may be deducted
+        `left`: the number of rows still missing in each gap, and in the total of each day (None if
+        unknown). A row lost in a gap is also missing from its day's total, so it may be deducted
         from both.
         """
         found = False
