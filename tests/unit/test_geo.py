@@ -126,14 +126,24 @@ NOT_PUBLIC = (
 NEIGHBOURS = ("172.15.255.255", "172.32.0.0", "192.167.255.255", "192.169.0.0", "2001:db9::1")
 
 
-@pytest.mark.parametrize("ip", NOT_PUBLIC)
-def test_only_public_addresses_have_a_place(shipped: GeoDatabase, tmp_path: Path, ip: str) -> None:
+@pytest.fixture(scope="module")
+def everywhere(tmp_path_factory: pytest.TempPathFactory) -> GeoDatabase:
+    """A database in which every address is in Sweden."""
     sweden = {"country_code": "SE"}
-    everywhere = write_database(tmp_path / "own.mmdb", {"::/1": sweden, "8000::/1": sweden})
-    own = GeoDatabase(everywhere)
-    for database in (shipped, own):
+    path = tmp_path_factory.mktemp("geo") / "everywhere.mmdb"
+    return GeoDatabase(write_database(path, {"::/1": sweden, "8000::/1": sweden}))
+
+
+@pytest.mark.parametrize("ip", NOT_PUBLIC)
+def test_only_public_addresses_have_a_place(
+    shipped: GeoDatabase, everywhere: GeoDatabase, ip: str
+) -> None:
+    for database in (shipped, everywhere):
         assert (database.country(ip), database.place(ip)) == (None, None)
-    assert [own.country(each) for each in NEIGHBOURS] == ["SWE"] * len(NEIGHBOURS)
+
+
+def test_neighbours_of_addresses_that_are_not_public_have_a_place(everywhere: GeoDatabase) -> None:
+    assert [everywhere.country(each) for each in NEIGHBOURS] == ["SWE"] * len(NEIGHBOURS)
 
 
 @given(st.ip_addresses())
