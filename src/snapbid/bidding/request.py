@@ -365,6 +365,7 @@ class BidRequest(Struct, gc=False):
 
 COMPRESSED: Final = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 _INDEX: Final = re.compile(r"\[\d+\]")
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")  # JSON admits unpaired ones, msgspec does not
 
 decode_plain: Final = msgspec.json.Decoder(BidRequest, strict=False).decode
 """Decode an ASCII body without checking required fields. Raises msgspec's errors."""
@@ -392,7 +393,9 @@ def decode(body: bytes, error: Exception | None = None) -> BidRequest:
     except msgspec.DecodeError as wrong:
         if body.startswith(BOM_UTF8) and not body.startswith(BOM_UTF8, len(BOM_UTF8)):
             return decode(body[len(BOM_UTF8) :])
-        raise BadRequest(f"the body is not JSON: {wrong}") from None
+        if not _SURROGATE.search(body):
+            raise BadRequest(f"the body is not JSON: {wrong}") from None
+        request = decode_tolerantly(body.decode(), BidRequest)  # it may be in a field not read
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
     check(request, body)
