@@ -388,7 +388,7 @@ def test_a_scenario_runs_its_phases(load: Any, tmp_path: Path) -> None:
         ("[[phase]]\nname = 'a'\nduration = '1s'\nrate = 1\nfrom = 1", "`from` must differ"),
         (f"{PHASE}\nfaults = {{slow = 0.6, hang_up = 0.6}}", "must add up to at most 1"),
         (f"{PHASE}\nfaults = {{slow = 2}}", "$.phase[0].faults.slow"),
-        (f"{PHASE}\nssps = {{'ac me' = 1}}", "a: ssps: 'ac me' is no SSP id"),
+        (f"{PHASE}\nssps = {{'ac me' = 1}}", "a: ssps: 'ac me' is not an SSP id"),
         ("[[phase", "scenario.toml: "),
     ],
 )

@@ -54,7 +54,7 @@ class Click(NamedTuple):
 
 
 class ClickKey:
-    """A key that signs click ids and masks persons; `number` identifies it among the valid keys.
+    """A key that signs click ids and masks the persons in them; `number` tells valid keys apart.
 
     `keys` is the concatenation of three SipHash keys derived from the secret: two for the signature
     and one for the mask.

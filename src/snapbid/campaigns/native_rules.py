@@ -126,10 +126,10 @@ def decode_response(text: str) -> Any:
 
 
 class Response(NamedTuple):
-    """A native response: its assets, and the fields of the response that they are read from.
+    """The assets of a native response, and where in the response each was found.
 
-    `names` maps fields of the `native` object to the response's, where they differ, such as
-    `images[0]` to `assets[2].img`.
+    `names` maps a field of the `native` object to its path in the response where the two differ,
+    such as `images[0]` to `assets[2].img`.
     """
 
     ad: NativeAd

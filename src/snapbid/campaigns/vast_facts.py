@@ -115,7 +115,7 @@ def known(text: str) -> Known:
 
 
 def is_address(text: str) -> bool:
-    """Return whether the markup is the URL of a VAST document, whose content is unknown."""
+    """Return whether the markup is only a VAST document's URL, so its content is unknown."""
     return _ADDRESS.fullmatch(text) is not None
 
 

@@ -94,7 +94,7 @@ def read_head(data: mmap.mmap | bytes) -> tuple[MemberHead, memoryview]:
     except (struct.error, ValueError) as error:
         raise CatalogError(f"not a member file of this version: {error}") from error
     if zlib.crc32(section) != head.checksum:
-        raise CatalogError("the members in the file are damaged")
+        raise CatalogError("the member file is corrupt")
     return head, section
 
 

@@ -85,7 +85,8 @@ def campaign_list(as_json: bool, budgets: bool, wide: bool) -> None:
 def campaign_show(campaign_id: str, as_json: bool) -> None:
     """Show a campaign's stored document, its performance and its macros.
 
-    Prints one line per macro: creative, field, line number in the field, macro and place.
+    Prints one line per macro: creative, field, line number in the field, the macro, and its
+    context, such as a URL.
     """
     import msgspec
 
@@ -180,9 +181,9 @@ def _laid_out(text: str) -> str:
 
 
 def _campaign_row(stored: Any) -> tuple[object, ...]:
-    """Return a campaign's row of the list.
+    """Return a campaign's row for `snapbid campaign list`.
 
-    Its document may be any JSON, since SQL can write it unchecked.
+    The campaign's document may be any JSON, since SQL can write it unchecked.
     """
     from snapbid.campaigns.document import decode
 

@@ -167,8 +167,8 @@ def signing() -> tuple[bytes, str]:
 def with_shards(settings: S) -> S:
     """Add the ledger's number of shards to the settings.
 
-    Raises Refused if SNAPBID_LEDGER_SHARDS is a different number, or if neither store
-    can be asked for it.
+    Raises Refused if SNAPBID_LEDGER_SHARDS differs from that number, or if neither store is
+    available to read it from.
     """
     import asyncio
 

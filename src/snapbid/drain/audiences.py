@@ -82,7 +82,7 @@ class Persons:
         self.links.update(_inherited(self.links, aliases))
 
     def all(self) -> set[int]:
-        """Return the persons of all rows, and the users behind anonymous ids among them."""
+        """Return the persons of all rows; for anonymous ids, also the users linked to them."""
         return {
             each for person in self.of_row if person is not None for each in self.everyone(person)
         }

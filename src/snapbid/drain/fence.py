@@ -179,7 +179,7 @@ async def _compare(
     elif lacks_names:
         logger.warning(
             "absorbing all counters of shard %(shard)d again: the warehouse is older than the"
-            " ledger; recent days are corrected, earlier ones stay as in the backup",
+            " ledger, as after restoring a backup; recent days are corrected, earlier ones are not",
             {"shard": shard.number},
         )
         await shard.change(state.segment, released=absorbed.number)
@@ -197,7 +197,8 @@ async def _outdate(
     """
     logger.warning(
         "fenced shard %(shard)d: the ledger's data ends with batch %(read)d, the warehouse's with"
-        " batch %(absorbed)d; figures are kept, but bids made since are lost",
+        " batch %(absorbed)d; the warehouse keeps its figures, but bids made after batch %(read)d"
+        " are lost",
         {"shard": shard.number, "absorbed": absorbed, "read": state.read},
     )
     known = await absorb.sources_of(connection, state.epoch, shard.number)

@@ -48,10 +48,10 @@ class ConsentError(ForgetError):
 
 
 class Asked(NamedTuple):
-    """The ids to forget, and the places where they identify a user.
+    """The ids to forget, and the SSPs or products to which they belong.
 
-    A `user.id` belongs to an SSP, a user id in events to a product. If no place is named, an id is
-    forgotten in the place where the warehouse knows it.
+    A `user.id` belongs to an SSP, a user id in events to a product. If none is named, an id is
+    forgotten wherever the warehouse knows it, unless it is known in several of them.
     """
 
     ids: Sequence[str]

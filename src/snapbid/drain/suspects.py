@@ -27,7 +27,7 @@ class Suspects:
             self.products[product] = None
 
     def clear(self, products: Iterable[str]) -> None:
-        """Have products drained together with others again."""
+        """Clear products of suspicion: they are drained together with others again."""
         for product in products:
             self.products.pop(product, None)
         if not self.products:

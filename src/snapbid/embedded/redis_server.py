@@ -48,9 +48,10 @@ def choose(data: Path) -> RedisServer:
     able = [server for server in servers if server.release >= wrote]
     if not able:
         shown = " and ".join(server.shown for server in servers)
+        release = ".".join(map(str, wrote))
         raise EmbeddedError(
-            f"Redis cannot start: {data} was written by Redis {'.'.join(map(str, wrote))}, but "
-            f"only {shown} is installed: put the former release or a newer one on PATH"
+            f"Redis cannot start: {data} was written by Redis {release}, but only {shown} is "
+            f"installed: put Redis {release} or newer on PATH"
         )
     return min(able, key=lambda server: server.release)
 

@@ -111,7 +111,7 @@ def enrich(event: AcceptedEvent, enricher: Enricher) -> EnrichedEvent:
 def enrich_batch(
     batch: BatchResult, enricher: Enricher
 ) -> Generator[None, None, list[EnrichedEvent]]:
-    """Enrich a batch's accepted events, one per step; computes only amounts and warnings."""
+    """Compute the amounts and warnings of a batch's accepted events; yields after each event."""
     found = []
     for event in batch.accepted:
         document = event.document

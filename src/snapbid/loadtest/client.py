@@ -221,7 +221,7 @@ def _chunked(data: bytes, start: int) -> tuple[bytes, int] | None:
     while (line_end := data.find(b"\r\n", start)) >= 0:
         stated = data[start:line_end].partition(b";")[0].strip()
         if not _HEX.fullmatch(stated):
-            raise ValueError(f"not HTTP/1.x: a chunk of {stated[:SHOWN]!r} bytes")
+            raise ValueError(f"not HTTP/1.x: {stated[:SHOWN]!r} is not the size of a chunk")
         size = int(stated, 16)
         if size == 0:  # an empty line follows, perhaps after trailers
             end = data.find(HEAD_END, line_end)

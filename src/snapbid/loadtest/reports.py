@@ -41,7 +41,7 @@ class DateRange(NamedTuple):
 
 
 class ReportRow(msgspec.Struct):
-    """The compared fields of a report's row; money keeps its decimals as received."""
+    """The fields of a report's row that are compared; amounts keep their decimals as received."""
 
     date: str
     bids: int

@@ -54,7 +54,7 @@ def read(path: Path) -> list[ScenarioPhase]:
         _seconds(phase)
         for ssp in phase.ssps:
             if not SSP_FORM.fullmatch(ssp):
-                raise OptionError(f"--scenario: {phase.name}: ssps: {ssp!r} is no SSP id")
+                raise OptionError(f"--scenario: {phase.name}: ssps: {ssp!r} is not an SSP id")
         if phase.name in names[:number]:
             raise OptionError(f"--scenario: two phases are called {phase.name!r}: rename one")
         if phase.from_ == phase.rate:

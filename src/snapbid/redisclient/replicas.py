@@ -6,11 +6,11 @@ clients. If too few replicas confirm in time, the commands count as unanswered: 
 applied, and may or may not survive.
 
 With SNAPBID_REDIS_REPLICAS=auto, a shard that has had no replica for GRACE_S continues without one:
-its writes count at once, and a key of the shard records that for processes that start later. Every
-second, each process checks whether a replica has the writes made until a second ago; once one has,
-writes wait for replicas again. A replica that was cut off for longer than GRACE_S must never be
-promoted automatically, or these writes would be lost; `arrangement.py` checks that the nodes'
-settings prevent it.
+its writes are acknowledged immediately, and a key in the shard records this for processes that
+start later. Every second, each process checks whether a replica has caught up with the writes made
+up to a second ago; once one has, writes wait for replicas again. A replica that was cut off for
+longer than GRACE_S must never be promoted automatically, or these writes would be lost;
+`arrangement.py` checks that the nodes' settings prevent it.
 """
 
 import logging

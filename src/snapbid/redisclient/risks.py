@@ -38,7 +38,10 @@ async def fetch_risks(redis: Redis, server: str, url: str) -> list[Risk]:
 def judge(
     info: Mapping[str, Any], config: Mapping[Any, Any], server: str, command: str
 ) -> list[Risk]:
-    """Derive risks from `INFO` and `CONFIG GET`; `command`: the redis-cli command for remedies."""
+    """Derive risks from the replies to `INFO` and `CONFIG GET`.
+
+    `command`: how the remedies call redis-cli.
+    """
     risks: list[Risk] = []
 
     def set_to(option: str, value: str) -> str:

@@ -1,14 +1,14 @@
 """Categories of ads: AdCOM's taxonomies (`cattax`) and the mappings between them (contract 3).
 
-Versions of a taxonomy with compatible ids form a *family*, numbered like the first of them.
+Versions of a taxonomy with compatible ids form a *family*, which has the number of the first one.
 Categories are compared by key: the category itself in Content Taxonomy 1.0, otherwise prefixed with
 its family.
 
 A campaign's categories are compared with a request's list in the request's taxonomy, if the IAB
-publishes a mapping into it. If the only mapping goes the other way, each category in the request's
-list, with all its descendants, counts as the category of the campaign's taxonomy that it maps to.
-To make this a lookup, that mapping is inverted once per campaign: each of the campaign's categories
-is replaced with the categories of the request's taxonomy that map to it.
+publishes a mapping into it. If there is only the reverse mapping, it is applied to each category in
+the request's list and to all its descendants. To make this a lookup, that mapping is inverted once
+per campaign: each of the campaign's categories is replaced with the categories of the request's
+taxonomy that map to it.
 """
 
 import json

@@ -116,7 +116,10 @@ class CatalogPublisher:
         """Log why the catalog or the members are not updated, but each reason only once."""
         if why not in self._logged:
             self._logged.add(why)
-            logger.warning("published nothing: %(reason)s; keeping the last files", {"reason": why})
+            logger.warning(
+                "did not publish the catalog or its members: %(reason)s; keeping the last files",
+                {"reason": why},
+            )
 
     async def _follow(self) -> None:
         """Publish after each change until the connection is lost."""

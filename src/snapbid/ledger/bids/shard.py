@@ -314,7 +314,7 @@ class GroupCommit:
         return (*head, *self._acknowledged)
 
     def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
-        """Handle the replies to the last round trip. An exception ends the connection."""
+        """Handle the replies to the last round trip. If this raises, the connection is closed."""
         sent, self._sent, self._is_slow = self._sent, [], False
         bids, notices = len(self._answers.sent), len(self._notices.sent)
         for command, reply in zip(sent, replies, strict=True):
@@ -338,7 +338,7 @@ class GroupCommit:
                 self._note_settled(self._sent_hold_clock)
 
     def _accept(self, reply: Any) -> None:
-        """Handle the reply to a batch of bids: it acknowledges the batch and has the verdicts."""
+        """Handle the reply to a batch of bids, which acknowledges it and contains the verdicts."""
         batch, answers = self._unconfirmed, self._answers.sent
         assert batch is not None
         self._unconfirmed = None

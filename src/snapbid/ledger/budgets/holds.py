@@ -38,7 +38,7 @@ class Holds:
         self._next = [_START] * shards
 
     async def find_ended(self) -> list[EarlyEnd]:
-        """Check the next pages of records in each shard; return the amounts missing from holds.
+        """Check the next pages of records in each shard; return holds that ended too early.
 
         Raises RedisError or OSError.
         """
