@@ -146,7 +146,7 @@ def json_answer(status: int, document: object, *headers: tuple[bytes, bytes]) ->
 
 
 def problem_answer(problem: Problem) -> Answer:
-    """Build the error answer of documents 1 and 2: `{"error": code, "detail": text}`."""
+    """Build the answer to an error, except in the event API: `{"error": code, "detail": text}`."""
     document = {"error": problem.code, "detail": problem.detail}
     return json_answer(problem.status, document, *problem.headers)
 

@@ -245,7 +245,7 @@ async def _resolve(
     every: Sequence[Place],
     names: Collection[str],
 ) -> dict[str, list[Place]]:
-    """Map each id to the places of `every` where the warehouse knows it as a user's id.
+    """Map each id to those of the places `every` in which the warehouse knows it as a user's.
 
     An unknown id is mapped to the product if there is only one, and to the family of SSPs if there
     is only one. Raises ForgetError for ids known in several places. A product also knows an id if

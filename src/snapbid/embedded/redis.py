@@ -86,7 +86,7 @@ class Redis(Server):
                 thread.start()
 
     def _evict_orphan(self) -> None:
-        """Stop the server that still runs if the previous owner of the home was killed."""
+        """Stop the server that a killed owner of the home left running, if any."""
         orphan = read_pid(self._pid_file)
         if orphan is not None:
             evict(orphan, self.data, signal.SIGTERM, signal.SIGTERM)

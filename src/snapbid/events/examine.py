@@ -111,7 +111,7 @@ class Examination:
         return self.event.name if self.event is not None else None
 
     def accept(self, product: bytes) -> AcceptedEvent:
-        """Return the event in its normalised form; requires that it has no violations."""
+        """Return the event, which must have no violations, in its normalised form."""
         event, identity, context = self.event, self.identity, self.context
         assert event is not None
         assert not self.violations

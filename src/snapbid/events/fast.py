@@ -125,7 +125,7 @@ def _stored_hash(text: str) -> str | None:
 
 
 def _group_check(group: str, checks: tuple[Check, ...]) -> Check:
-    """Make a check that applies the given checks to an object within the context."""
+    """Make a check that applies checks to the object `group` of the context, if it is there."""
 
     def check(context: Any) -> bool:
         inner = getattr(context, group)

@@ -66,7 +66,7 @@ class SspTotals(NamedTuple):
 
 
 class ReportReader:
-    """Reads the reports of SSPs, with a token for each canonical id. Raises ReportError."""
+    """Reads the reports of SSPs; `tokens` maps canonical ids to tokens. Raises ReportError."""
 
     def __init__(self, host: str, port: int, tokens: Mapping[str, str], say: Say) -> None:
         self._host = host

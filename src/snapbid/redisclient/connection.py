@@ -134,7 +134,7 @@ class Connections:
         return Redis.from_url(self._address.url, **_TIMEOUTS)
 
     async def count_primaries(self) -> int:
-        """Count the primaries that share the keys. Raises RedisError or OSError."""
+        """Count the primaries among which keys are divided. Raises RedisError or OSError."""
         return 1 if self._nodes is None else len(await self._nodes.primaries())
 
     async def replicate(self, redis: Redis, keys: ShardKeys) -> None:

@@ -94,7 +94,7 @@ class Replication:
             raise TooFewReplicasError(reached, self._demand.replicas)
 
     def _may_go_on(self, missing_s: float, is_known: bool) -> bool:
-        """Return whether to write without replicas, since the shard has had none for `grace_s`.
+        """Return whether to write without replicas: the shard has had none for `grace_s`.
 
         `is_known`: whether the shard has the key `unreplicated`, which counts only until this
         process has seen a replica.

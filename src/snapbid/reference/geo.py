@@ -125,7 +125,7 @@ class GeoDatabase:
     def _sample(self) -> Iterator[str]:
         """Yield an address of every IPv4 /16, and 16 of each allocated IPv6 /16.
 
-        Looking them up takes 0.2 s, and reveals damage to any larger part of the file.
+        Looking them up takes 0.2 s, and reveals damage unless it is confined to a few networks.
         """
         for prefix in range(1 << 16):
             yield f"{prefix >> 8}.{prefix & 255}.0.1"
@@ -192,7 +192,7 @@ def city_of(record: dict[str, Any]) -> str | None:
 
 
 def _name_of(value: object) -> str | None:
-    """Return a name given as plain text, or the English name in `names`."""
+    """Return a name that is plain text, or the English one of an object; None if there is none."""
     if isinstance(value, dict):
         names = value.get("names")
         value = names.get("en") if isinstance(names, dict) else None

@@ -1,4 +1,4 @@
-"""Routes of requests without a bid handler: a table of fixed paths, then resolvers."""
+"""Routes all requests but bid requests: by a table of fixed paths, else by resolvers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias

@@ -274,9 +274,9 @@ async def set_flags(
 
 
 async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
-    """Schedule new computations of the sequence flags of stored cash-outs.
+    """Schedule stored cash-outs for `fetch_revisions`, which then flags them again.
 
-    `bonus_of` maps each `sequence` of cash-outs to the `sequence` of their bonus.
+    `bonus_of` maps the `sequence` column of cash-outs to that of their bonus.
     """
     if bonus_of:
         await connection.execute(_REVISE_LATER, list(bonus_of), list(bonus_of.values()))

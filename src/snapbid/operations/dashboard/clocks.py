@@ -45,7 +45,7 @@ class ClockWatch:
     def look(self, own: Mapping[str, OwnClock], now: float) -> None:
         """Find wrong clocks; `differences` has those that have been wrong for STEADY_S.
 
-        `own`: this machine's clock compared with each other clock; `now`: monotonic time (s).
+        `own`: this machine's clock compared with each of the others; `now`: monotonic time (s).
         """
         found = find_differences(own)
         names = frozenset(each.names for each in found)

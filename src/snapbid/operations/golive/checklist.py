@@ -133,7 +133,7 @@ def _notices(
     own: tuple[str, str],
     other: tuple[str, str],
 ) -> Item:
-    """Judge one kind of notice.
+    """Return the checklist's item for one kind of notice.
 
     `own`: this kind of notice; `other`: the kind to compare it with. Both are pairs of
     names: in the ledger's counters, and in the counters of test bids.
