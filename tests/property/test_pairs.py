@@ -1,19 +1,23 @@
 """Requests over all rules: what is bid on, and what is not, is as it must be.
 
 There are more of them until every dimension and every limit is among what decided, and any two
-limits have met; some 14,000.
+limits have met; some 14,000. Dimensions that have not decided yet are given to campaigns.
 """
 
 import random
 from collections.abc import Iterator
 from itertools import combinations, product
 
-from support import strategies
+from support import pools, strategies
 from support.agreement import campaigns_of, decided, disagreement
-from support.deciders import CREATIVE_RULES, LIMITS, Deciders, Pair
+from support.choices import Choices
+from support.deciders import CREATIVE_RULES, LIMITS, SIDES, Deciders, Pair
+from support.oracle import World
 from support.snapshot import AROUND, snapshot_of_world
 
 WORLDS, MOST_WORLDS = 500, 5000  # the more until each rule has decided
+BY_CHANCE = 100  # worlds, before what is missing is sought
+SOUGHT = 4  # missing dimensions, each given to a campaign
 CAMPAIGNS, REQUESTS = 8, 20
 OF_BANNERS = {"creative.size", "creative.btype"}
 DURATIONS = {f"creative.{name}" for name in ("minduration", "maxduration", "rqddurs", "poddur")}
@@ -48,8 +52,10 @@ def test_agreement_over_all_rules_and_pairs_of_limits() -> None:
         if seed >= WORLDS and len(unmet) <= never_met and not deciders.missing(least=2):
             break
         world = strategies.random_world(seed, CAMPAIGNS, AROUND)
-        made = snapshot_of_world(world)
         rng = random.Random(f"requests {seed}")
+        if seed >= BY_CHANCE:
+            seek(deciders.missing(least=2), world, Choices(rng.randint))
+        made = snapshot_of_world(world)
         for _ in range(REQUESTS):
             ssp, request = strategies.random_request(rng, world)
             answers = decided(world, made, ssp, request)
@@ -60,6 +66,16 @@ def test_agreement_over_all_rules_and_pairs_of_limits() -> None:
     assert deciders.counts["no bid"] > 1000
     assert sorted(deciders.met & apart) == []
     assert len(all_pairs - deciders.met - apart) <= never_met
+
+
+def seek(missing: list[str], world: World, choices: Choices) -> None:
+    """Let some of the campaigns have no targeting but a dimension that is missing."""
+    names = [name.removeprefix("held ") for name in missing]
+    sides = [name for name in names if name in SIDES][:SOUGHT]
+    for campaign, side in zip(world.campaigns, sides, strict=False):
+        _, dimension, way = side.split(".")
+        pool = pools.ENTRIES[dimension] or pools.hours(world.now)
+        campaign["targeting"] = {dimension: {way: choices.some(pool)}}
 
 
 def pairs_of(first: set[str], second: set[str]) -> Iterator[Pair]:
