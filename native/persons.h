@@ -45,15 +45,19 @@ static inline uint64_t sb_person(const char *key, const char *name, size_t size)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
+/* The first four characters of the ids that many devices share, and of HASHES_OF_NOTHING. */
+#define SB_NO_ONES "02:09774" "0f6012b941e24d859f89b602c197c248cf95d41dda39e3b0"
+
 /* Whether ASCII is certainly not a placeholder (campaigns/persons.py): it begins with a letter or a
  * digit, has another letter or digit that differs from the first, and contains a digit, which no
- * placeholder word does; and it does not begin like the hash of an empty id. Others need a closer
- * look. */
+ * placeholder word does; and it does not begin like a shared id or the hash of nothing. Others need
+ * a closer look. */
 static inline int sb_is_plain_id(const char *id, size_t size) {
     int varies = 0, digits = 0;
     if (size == 0 || !sb_is_alphanumeric(id[0])) return 0;
-    for (const char *hash = "d4dae39fb612"; *hash && size >= 32; hash += 2)
-        if ((id[0] | 0x20) == hash[0] && (id[1] | 0x20) == hash[1]) return 0;
+    for (const char *known = SB_NO_ONES; *known && size >= 16; known += 4)
+        if ((sb_load((const unsigned char *)id, 4) | 0x20202020)
+            == sb_load((const unsigned char *)known, 4)) return 0;
     for (size_t i = 0; i < size; i++) {
         digits |= sb_is_digit(id[i]);
         varies |= id[i] != id[0] && sb_is_alphanumeric(id[i]);

@@ -187,7 +187,7 @@ def test_traffic_that_helps_nobody_is_shown(stack: Stack) -> None:
         assert send(stack, "luna", request("bad", badv=["shop.example"])) == 204
         native = {"request": json.dumps({"assets": [{"title": {"len": 90}}]})}
         assert send(stack, "luna", request("native", imp=[{"id": "1", "native": native}])) == 204
-        device = {"ua": "Mozilla/5.0", "ip": "192.0.2.1", "geo": {"country": "United States"}}
+        device = {"ua": "Mozilla/5.0", "ip": "192.0.2", "geo": {"country": "United States"}}
         assert send(stack, "luna", request("named", device=device))["impid"] == "1"
         site = {"domain": "a.example"}
         assert send(stack, "luna", request("cased", Site=site))["impid"] == "1"
@@ -202,6 +202,7 @@ def test_traffic_that_helps_nobody_is_shown(stack: Stack) -> None:
         "rules": {"floor", "size", "size missing", "blocked advertiser", "format"},
         "unused": {
             ("device.geo.country", "is no country of ISO 3166-1"): True,
+            ("device.ip", "is no IP address"): True,
             ("imp[].banner", "states no size, neither w and h nor format"): True,
             ("imp[].native.request.assets[].id", "is missing"): True,
             ("site", "is not read: its name is in the wrong letter case"): True,

@@ -25,7 +25,7 @@ def stack(
 ) -> Iterator[Stack]:
     """Two workers and a drain. Each test sends as an SSP of its own."""
     asyncio.run(books.set_up(module_database))
-    for ssp in ("silent", "unsent", "mistaken", "abroad"):
+    for ssp in ("silent", "unsent", "mistaken", "abroad", "addressed"):
         succeed({"SNAPBID_DATABASE_URL": module_database}, "ssp", "add", ssp)
     served = module_stack(SNAPBID_WORKERS="2", SNAPBID_REDIS_URL=module_own_redis.url)
     with draining(served):
@@ -233,3 +233,18 @@ def test_invalid_countries_are_left_out(stack: Stack) -> None:
     strange = "device.geo.country is no country of ISO 3166-1, and counts as absent: 2"
     assert item["evidence"][-1] == strange
     assert item["fix"].endswith("a country as its ISO 3166-1 code (USA, not United States)")
+
+
+def test_values_that_are_no_address_are_left_out(stack: Stack) -> None:
+    """Seen: `unknown` and `8.8.8` counted as `device.ip`."""
+    for number, ip in enumerate(("unknown", "8.8.8", "8.8.8.8:443", "[2001:db8::1]", "", "::1")):
+        device = {"ua": "Mozilla/5.0", "ip": ip, "ipv6": "x", "geo": {"country": "USA"}}
+        bid(stack, "addressed", request_of(number, device=device))
+    wanted = (PASS, PASS, PASS, UNSEEN, UNSEEN, FAIL)
+    document = await_states(stack, "addressed", *wanted, evidence="device.ip: 50.0% (3 of 6)")
+    item = document["items"][5]
+    assert item["evidence"][-2:] == [
+        "device.ip is no IP address, and counts as absent: 2",
+        "device.ipv6 is no IP address, and counts as absent: 3",
+    ]
+    assert item["fix"].endswith("; an address as plain text (192.0.2.1)")

@@ -55,11 +55,20 @@ MOST_FORMATS = 100
 ID_LISTS = ("bseat", "wseat")
 
 # What senders write where they have no id (contract 3): words, and one character throughout.
-NOBODY = re.compile(r"\W*(null|none|undefined|unknown|n/a)\W*|\{\{.*\}\}|\$\{.*\}", re.IGNORECASE)
+NOBODY = re.compile(
+    r"\W*(null|none|undefined|unknown|n/a|false|dnt|unavailable|not_available|opted_out)\W*"
+    r"|\W*(-1|user_id|\$uid)\W*|(?-i:__[A-Z][A-Z0-9_]*__)|([#%])[a-z_]+\3|\{[a-z_]+\}"
+    r"|\{\{.*\}\}|\$\{.*\}",
+    re.IGNORECASE,
+)
 AROUND = "-_:.'\"<>{}[]()"
-# And the hashes of such: of nothing, and of a withdrawn advertising id.
-NOTHING = (b"", b"00000000-0000-0000-0000-000000000000")
-HASHES = {made(id).hexdigest() for id in NOTHING for made in (md5, sha1, sha256)}
+# And the hashes of such: of nothing, of a withdrawn advertising id, and of what many devices have.
+SHARED = ("02:00:00:00:00:00", "9774d56d682e549c")
+NOTHING = ("", "00000000-0000-0000-0000-000000000000", *SHARED)
+HASHES = {made(id.encode()).hexdigest() for id in NOTHING for made in (md5, sha1, sha256)}
+
+# An address, as what stands before it has left it.
+ADDRESS = re.compile(r"\[([^\]]*)\](:\d{1,5})?|([\d.]*):\d{1,5}")
 
 LANGUAGE = re.compile(r"[a-z]{2,8}([-_].*)?", re.IGNORECASE | re.DOTALL)
 
@@ -211,10 +220,17 @@ def place(world: World, request: Document) -> tuple[str | None, list[Document]]:
         code = trimmed(geo.get("country"))
         if code is not None and (country := world.alpha3(code)) is not None:
             return country, [geo, own]
-    for address in (trimmed(device.get("ip")), trimmed(device.get("ipv6"))):
-        if address is not None and (country := world.country_of_ip(address)) is not None:
+    for written in (trimmed(device.get("ip")), trimmed(device.get("ipv6"))):
+        if written is not None and (country := world.country_of_ip(bare(written))) is not None:
             return country, [own]
     return None, [own]
+
+
+def bare(written: str) -> str:
+    """Give an address without quotes, brackets and port; of a chain, the client's."""
+    client = written.partition(",")[0].strip().strip("'\"").strip()
+    found = ADDRESS.fullmatch(client)
+    return (found[1] or found[3]) if found else client
 
 
 def first_text(geos: list[Document], name: str) -> str | None:
@@ -382,7 +398,9 @@ def source_of(eid: Document) -> str:
 def somebody(value: Any) -> str | None:
     """Read a user's id, unless it is a placeholder."""
     name = counted(value)
-    if name is None or NOBODY.fullmatch(name) or re.sub(r"\W", "", name).lower() in HASHES:
+    if name is None or NOBODY.fullmatch(name) or name.strip(" '\"").lower() in SHARED:
+        return None
+    if re.sub(r"\W", "", name).lower() in HASHES:
         return None
     characters = {each for each in name if each not in AROUND and not each.isspace()}
     is_nobody = characters <= {"0"} or (len(characters) == 1 and len(name.strip()) > 3)

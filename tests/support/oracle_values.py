@@ -210,8 +210,12 @@ def media_types(value: Any) -> set[str]:
 
 
 def media_type(value: str) -> str:
-    """Give a media type without its parameters."""
-    return value.partition(";")[0].strip().lower()
+    """Give a media type without its parameters, by its usual name."""
+    name = value.partition(";")[0].strip().lower()
+    if re.fullmatch(r"audio/(x-)?(mp3|mpeg)", name):
+        return "audio/mpeg"
+    plain = {"image/jpg": "image/jpeg", "video/x-mp4": "video/mp4"}
+    return plain.get(name, name.replace("application/x-javascript", "application/javascript"))
 
 
 def numbers(value: Any) -> set[int]:

@@ -7,7 +7,7 @@ import functools
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from support.oracle_values import Document
+from support.oracle_values import Document, media_type
 
 # AdCOM, "Creative Subtypes - Audio/Video": an inline ad, a wrapper.
 PROTOCOLS: Final = {"2.0": (2, 5), "3.0": (3, 6), "4.0": (7, 8), "4.1": (11, 12), "4.2": (13, 14)}
@@ -105,7 +105,7 @@ def largest(size: tuple[int, int]) -> tuple[int, int]:
 
 
 def type_of(file: Any) -> str:
-    return str(file.get("type", "")).partition(";")[0].strip().lower()
+    return media_type(str(file.get("type", "")))
 
 
 def numbers(files: list[Any], name: str) -> list[int]:

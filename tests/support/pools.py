@@ -100,7 +100,7 @@ DELIVERY = (1, 2, 3)
 MIMES = {
     "banner": ("text/html", "image/png", "image/gif"),
     "video": ("video/mp4", "video/webm", "VIDEO/MP4; q=1", "application/javascript"),
-    "audio": ("audio/mp4", "audio/mpeg", "audio/ogg"),
+    "audio": ("audio/mp4", "audio/mpeg", "audio/ogg", "Audio/MP3"),
 }
 PROTOCOLS = (2, 3, 5, 6, 7)
 DECLARATIONS: tuple[Any, ...] = (
@@ -235,6 +235,10 @@ ADDRESSES = {"8.8.8.8": "USA", "193.0.6.139": "NLD", "2001:4860:4860::8888": "US
     "not an address": None,
     "10.0.0.1": None,
 }
+WRITTEN_ADDRESSES = (
+    *ADDRESSES,
+    *("8.8.8.8:443", "193.0.6.139, 8.8.8.8", " '[2001:4860:4860::8888]:80'", "unknown, 8.8.8.8"),
+)
 
 USD = {"USD": Fraction(1), "EUR": Fraction("1.0823"), "GBP": Fraction("1.27351")} | {
     "JPY": Fraction(1, 155)

@@ -84,8 +84,8 @@ def device_of(choices: Choices) -> Document:
     """Make a device."""
     device: Document = {
         "ua": choices.pick(list(pools.AGENTS)),
-        "ip": choices.pick(list(pools.ADDRESSES)),
-        "ipv6": choices.pick(list(pools.ADDRESSES)),
+        "ip": choices.pick(pools.WRITTEN_ADDRESSES),
+        "ipv6": choices.pick(pools.WRITTEN_ADDRESSES),
         "devicetype": alone(choices, choices.pick(pools.DEVICE_TYPES)),
         "connectiontype": alone(choices, choices.pick(pools.CONNECTIONS)),
         "os": choices.pick([*pools.SYSTEMS, "unknown", "null"]) if choices.chance(50) else "",
@@ -141,9 +141,9 @@ def user_of(choices: Choices) -> Document:
         segments = ids(choices, choices.some(pools.ENTRIES["segment"]))
         user["data"] = [{"segment": [{"id": segment} for segment in segments]}, {"name": "none"}]
     if choices.chance(30):
-        user["id"] = choices.pick(("u-1", 17, "", None, "undefined", "0000", "U-1"))
+        user["id"] = choices.pick(("u-1", 17, "", None, "undefined", "0000", "U-1", "#UID#"))
     if choices.chance(20):
-        user["buyeruid"] = choices.pick(("b-1", 18, "", None, "NULL", " "))
+        user["buyeruid"] = choices.pick(("b-1", 18, "", None, "NULL", " ", "$UID", "-1"))
     if choices.chance(15):
         uids = choices.pick(([{"id": "x"}], [{"id": "unknown"}, {"id": 5}], []))
         named = [

@@ -20,7 +20,7 @@ from snapbid.bidding.request_stats import RequestStats
 from snapbid.bidding.response import Bid, ClickSigner, Template, adapted, response_writer, template
 from snapbid.bidding.snapshot import CatalogSnapshot
 from snapbid.campaigns.click_id import NO_AUCTION, Click, ClickKey, creative_digest, read
-from snapbid.campaigns.persons import NOBODY, PersonKey, is_member_id, is_somebody
+from snapbid.campaigns.persons import NOBODY, SHARED, PersonKey, is_member_id, is_somebody
 from snapbid.campaigns.suppression import Suppression, hash_of
 from snapbid.catalog.payload import CampaignPayload, CreativePayload
 from snapbid.ledger.bids.records import BidVerdict, bid_digest
@@ -188,7 +188,7 @@ ZEROES = "00000000-0000-0000-0000-000000000000"
 
 
 @pytest.mark.parametrize("made", [hashlib.md5, hashlib.sha1, hashlib.sha256])
-@pytest.mark.parametrize("id", ["", ZEROES])
+@pytest.mark.parametrize("id", ["", ZEROES, *SHARED])
 def test_the_hash_of_nothing_names_nobody(
     clicked: Callable[..., Click], id: str, made: Callable[[bytes], Any]
 ) -> None:
@@ -198,6 +198,15 @@ def test_the_hash_of_nothing_names_nobody(
         assert not is_member_id(spelt)
         assert not is_somebody(spelt)
     assert clicked({"user": {"id": hash[:2] + hash}}).person != 0
+
+
+@pytest.mark.parametrize("id", SHARED)
+def test_ids_that_many_devices_share_name_nobody(clicked: Callable[..., Click], id: str) -> None:
+    for spelt in (id, id.upper(), f'"{id}"'):
+        assert clicked({"user": {"id": spelt}, "device": {"ifa": spelt}}).person == 0
+        assert not is_member_id(spelt)
+        assert not is_somebody(spelt)
+    assert clicked({"user": {"id": id[:-1] + "7"}}).person != 0
 
 
 @given(

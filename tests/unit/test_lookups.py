@@ -378,7 +378,7 @@ def index_at(price_micros: int) -> Index:
     campaign = Campaign(
         id="c", advertiser="a.example", cpm_micros=price_micros, creatives=(creative,)
     )
-    builder.put(campaign, b"", categories_of(1, ()), ("a.example", "example"))
+    builder.put(campaign, b"", categories_of(1, ()), ("a.example", "example"), {})
     return Index(builder.build())
 
 

@@ -22,7 +22,7 @@ from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check, PyUnicode_CheckExact
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, strchr, strlen
 
 from allowance cimport CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_THREAD_CPUTIME_ID, sb_clock
 from snapbid.base.errors import BodyTimeout, Problem
@@ -41,6 +41,7 @@ from snapbid.catalog._index cimport Index, Match, Query, RefusedRanks
 from snapbid.catalog._request cimport *
 from snapbid.ledger.bids.records import BidVerdict
 from snapbid.metrics._cells cimport Counter, Counters, Histogram
+from snapbid.reference.geo import bare_address
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
@@ -65,6 +66,10 @@ cdef extern from *:
     }
     """
     bint sb_is_ascii(const char *text, Py_ssize_t size)
+
+cdef extern from "<arpa/inet.h>":
+    enum: AF_INET, AF_INET6
+    int inet_pton(int family, const char *text, void *packed)
 
 
 # -- headers ---------------------------------------------------------------------------------------
@@ -156,9 +161,22 @@ cdef inline bint is_stated(object text) noexcept:
     return is_given(text) and not is_zero(text)
 
 
+cdef inline bint is_address(object text) except -1:
+    """Return whether a field holds an IP address, as `reference.geo.bare_address` reads it."""
+    cdef const char *raw
+    cdef char[16] packed
+    if PyUnicode_CheckExact(text) and PyUnicode_IS_COMPACT_ASCII(text):
+        raw = <const char *>PyUnicode_DATA(text)
+        if <Py_ssize_t>strlen(raw) == PyUnicode_GET_LENGTH(text) and inet_pton(
+                AF_INET if strchr(raw, c':') is NULL else AF_INET6, raw, packed) == 1:
+            return True
+    return bare_address(text_of(text)) is not None
+
+
 @cython.final
 cdef class RequestCounts:
-    cdef readonly int requests, tests, country, strange_country, ua, ip, ipv6
+    cdef readonly int requests, tests, country, strange_country, ua
+    cdef readonly int ip, strange_ip, ipv6, strange_ipv6
     cdef readonly dict statuses
     cdef readonly object answers
     cdef object _note
@@ -173,7 +191,7 @@ cdef class RequestCounts:
 
     def clear(self):
         self.requests = self.tests = self.country = self.strange_country = 0
-        self.ua = self.ip = self.ipv6 = 0
+        self.ua = self.ip = self.strange_ip = self.ipv6 = self.strange_ipv6 = 0
         self.statuses = {}
         self.answers.clear()
 
@@ -192,14 +210,27 @@ cdef class RequestCounts:
                         self.country += 1
             if is_stated(reader.get(device, DEVICE_UA)):
                 self.ua += 1
-            if is_stated(reader.get(device, DEVICE_IP)):
-                self.ip += 1
-            elif is_stated(reader.get(device, DEVICE_IPV6)):
-                self.ipv6 += 1
+            self.count_address(reader, device)
         if is_one(reader.get(request, BIDREQUEST_TEST)):
             self.tests += 1
             return True
         return False
+
+    cdef int count_address(self, Reader reader, object device) except -1:
+        """Count the first field with an IP address, and those before it with another value."""
+        ip = reader.get(device, DEVICE_IP)
+        if is_stated(ip):
+            if is_address(ip):
+                self.ip += 1
+                return 0
+            self.strange_ip += 1
+        ipv6 = reader.get(device, DEVICE_IPV6)
+        if is_stated(ipv6):
+            if is_address(ipv6):
+                self.ipv6 += 1
+            else:
+                self.strange_ipv6 += 1
+        return 0
 
     cdef int sample(self, tuple sample) except -1:
         self._wanted -= 1

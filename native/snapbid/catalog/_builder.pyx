@@ -573,6 +573,11 @@ cdef dict MIME_SPACE = {
 cdef dict PROTOCOL_SPACE = {SB_VIDEO: SB_VIDEO_PROTOCOL, SB_AUDIO: SB_AUDIO_PROTOCOL}
 
 
+cdef list every_name(object mimes, dict types):
+    """Return media types under all of their names, since a request may have any."""
+    return [name for mime in mimes for name in types.get(mime, (mime,))]
+
+
 cdef uint32_t mask(object numbers) except? 0:
     """Return the bits of the numbers below SB_MASKED."""
     cdef uint32_t bits = 0
@@ -686,7 +691,8 @@ cdef class Builder:
         self.entries.pop(id, None)
         self.gone.add(id)
 
-    def put(self, object campaign, bytes payload, object categories, tuple advertiser not None):
+    def put(self, object campaign, bytes payload, object categories, tuple advertiser not None,
+            dict types not None):
         cdef Entry entry = Entry()
         self.terms.n = self.lists.n = 0
         entry.id = campaign.id
@@ -712,7 +718,7 @@ cdef class Builder:
             self.lists.add(self.value(SB_AD_CATEGORY, marker))
         for marker, groups in listed:
             self.put_groups(marker, groups)
-        self.put_creatives(entry, campaign.creatives, campaign.geo_radius)
+        self.put_creatives(entry, campaign.creatives, campaign.geo_radius, types)
         self.put_circles(entry, campaign.geo_radius)
         entry.n_terms = self.terms.n
         entry.n_lists = self.lists.n
@@ -785,7 +791,8 @@ cdef class Builder:
                 self.add_all(terms, dimension, excluded, EXCLUDE)
         return 0
 
-    cdef int put_creatives(self, Entry entry, tuple creatives, tuple circles) except -1:
+    cdef int put_creatives(self, Entry entry, tuple creatives, tuple circles,
+                           dict types) except -1:
         """Store the creatives, their lists, and the formats that they fit."""
         cdef sb_creative *one
         cdef sb_creative *last = NULL
@@ -827,7 +834,8 @@ cdef class Builder:
             one.h = h or 0
             one.lists = lists.n
             if media in MIME_SPACE:
-                one.mimes = counted(self.add_all(lists, MIME_SPACE[media], creative.mimes))
+                one.mimes = counted(
+                    self.add_all(lists, MIME_SPACE[media], every_name(creative.mimes, types)))
             attributes, protocols = creative.attributes, creative.protocols
             if attributes and media in ATTRIBUTE_SPACE:
                 one.attributes = mask(attributes)
@@ -842,14 +850,14 @@ cdef class Builder:
             size = (<uint64_t>one.w << 24 | one.h) if media == SB_BANNER else 0
             formats.append(<uint64_t>media << 56 | size)
             last = one
-            one = self.put_renditions(one, media, creative.renditions)
+            one = self.put_renditions(one, media, creative.renditions, types)
         last.flags |= SB_LAST
         entry.includes |= 1u << SB_FORMAT
         self.add_all(self.terms, SB_FORMAT, formats)
         return 0
 
     cdef sb_creative *put_renditions(self, sb_creative *creative, uint32_t media,
-                                     tuple renditions) except NULL:
+                                     tuple renditions, dict types) except NULL:
         """Store the renditions after their creative; return the address after them."""
         cdef sb_creative *one = creative
         for each in renditions:
@@ -862,7 +870,7 @@ cdef class Builder:
             one.w = each.w or 0
             one.h = each.h or 0
             one.lists = self.lists.n
-            one.mimes = self.add_all(self.lists, MIME_SPACE[media], (each.mime,))
+            one.mimes = self.add_all(self.lists, MIME_SPACE[media], every_name((each.mime,), types))
         if renditions:
             creative.flags |= SB_VARIED
             one.flags |= SB_LAST

@@ -59,9 +59,18 @@ class RequestCounts:
     @property
     def ua(self) -> int: ...
     @property
-    def ip(self) -> int: ...
+    def ip(self) -> int:
+        """The number of requests with an IP address in this field.
+
+        `strange_ip` is the number of requests with another value in it.
+        """
     @property
-    def ipv6(self) -> int: ...
+    def strange_ip(self) -> int: ...
+    @property
+    def ipv6(self) -> int:
+        """The same for this field, of requests without an address in `ip`."""
+    @property
+    def strange_ipv6(self) -> int: ...
     @property
     def statuses(self) -> dict[int, int]: ...
     @property

@@ -39,6 +39,7 @@ from snapbid.catalog._members import MemberBook
 from snapbid.catalog.catalog import Index, Reader
 from snapbid.catalog.payload import decode_payload
 from snapbid.reference import agents, countries, languages, taxonomies
+from snapbid.reference.geo import bare_address
 from snapbid.reference.rates import Rates
 
 USD: Final = "USD"
@@ -199,10 +200,16 @@ class Lookups:
 
     def country_of_address(self, ip: Text, ipv6: Text) -> str | None:
         """Return the country (alpha-3) of the first address that the geo database knows."""
-        for address in (ip, ipv6):
-            if address and (country := self._geo.country(str(address).strip())):
+        for written in (ip, ipv6):
+            if written and (country := self._country_at(str(written).strip())):
                 return country
         return None
+
+    def _country_at(self, written: str) -> str | None:
+        if country := self._geo.country(written):
+            return country
+        address = bare_address(written)
+        return None if address is None or address == written else self._geo.country(address)
 
     def region(self, country: str, code: str) -> str | None:
         """Return a region's normal form; see `vocabulary.region`."""

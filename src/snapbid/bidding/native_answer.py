@@ -125,7 +125,7 @@ def _fits_side(length: int | None, exactly: int | None, least: int | None) -> bo
 
 def _fits_video(asked: VideoAsked, ad: NativeAd) -> bool:
     mimes = set(_media_types(asked.mimes or ()))
-    if mimes and ad.mimes and mimes.isdisjoint(ad.mimes):
+    if mimes and ad.mimes and mimes.isdisjoint(map(media_type, ad.mimes)):
         return False
     protocols = {protocol for protocol in asked.protocols or () if protocol}
     if protocols and ad.protocols and protocols.isdisjoint(ad.protocols):

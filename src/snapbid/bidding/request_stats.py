@@ -125,7 +125,9 @@ class RequestStats:
             strange_country=own.strange_country,
             ua=own.ua,
             ip=own.ip,
+            strange_ip=own.strange_ip,
             ipv6=own.ipv6,
+            strange_ipv6=own.strange_ipv6,
             content_type=self._content_type,
             untyped=self._untyped,
         )

@@ -19,16 +19,20 @@ SCOPED: Final = {"user": "SSP", "eid": "source"}
 NOBODY: Final = frozenset(
     {"null", "undefined", "unknown", "none", "nil", "nan", "n/a", "na", "not available", "empty"}
     | {"anonymous", "anon", "missing", "unset", "not set", "optout", "opt-out", "opt_out"}
-    | {"redacted", "object object"}
+    | {"redacted", "object object", "false", "dnt", "unavailable", "not_available", "opted_out"}
+    | {"-1", "user_id", "$user_id", "$uid"}
 )
 """Placeholders for a missing id, in lower case, without surrounding quotes and brackets."""
 
+SHARED: Final = ("02:00:00:00:00:00", "9774d56d682e549c")
+"""Ids of many devices: the MAC address that Android shows to apps, and an early emulator's id."""
+
 HASHES_OF_NOTHING: Final = frozenset(
-    made(id, usedforsecurity=False).hexdigest()
-    for id in (b"", b"00000000-0000-0000-0000-000000000000")
+    made(id.encode(), usedforsecurity=False).hexdigest()
+    for id in ("", "00000000-0000-0000-0000-000000000000", *SHARED)
     for made in (md5, sha1, sha256)
 )
-"""Hashes of an empty id and of a withdrawn advertising id, from senders that hash every id."""
+"""Hashes of an empty id, a withdrawn advertising id and shared ids, from senders that hash all."""
 
 LEAST_ALIKE: Final = 4
 """The length from which an id of one repeated character is a placeholder; one of 0s always is."""
@@ -40,8 +44,13 @@ _SPELLING: Final = dict.fromkeys([*range(0x21), *map(ord, "-{}")])
 _AROUND: Final = "'\"<>{}[]()"
 _BETWEEN: Final = "-_:. "
 _LONGEST: Final = max(map(len, NOBODY)) + 2 * len("(")
-_SHORTEST_HASH: Final = min(map(len, HASHES_OF_NOTHING))
-_MACRO: Final = re.compile(r"(\{\{.*\}\}|\$\{.*\}|%%.*%%|\[.*\]|<.*>)\Z", re.DOTALL)
+_NO_ONES: Final = HASHES_OF_NOTHING.union(SHARED)
+_SHORTEST: Final = min(map(len, _NO_ONES))
+_MACRO: Final = re.compile(
+    r"(\{\{.*\}\}|\$\{.*\}|%%.*%%|\[.*\]|<.*>|\{[A-Za-z_]+\}|%[A-Za-z_]+%|#[A-Za-z_]+#"
+    r"|__[A-Z][A-Z0-9_]*__)\Z",
+    re.DOTALL,
+)
 
 
 class PersonKey:
@@ -112,15 +121,15 @@ def is_placeholder(id: str) -> bool:
     """Return whether an id is a placeholder that senders write when they have no id.
 
     Placeholders are white space, a word such as `null`, an unfilled macro, a repeated character,
-    such as the zeroes of a withdrawn advertising id, or the hash of an empty id or of these zeroes;
-    each of these may be in quotes or brackets.
+    such as the zeroes of a withdrawn advertising id, an id that many devices share, or the hash of
+    an empty id, of these zeroes or of a shared id; each of these may be in quotes or brackets.
     """
     text = id.strip()
     own = text.strip(_BETWEEN + _AROUND)
-    if not own.strip(own[:1] + _BETWEEN):
-        return own[:1] in ("", "0") or len(own) >= LEAST_ALIKE
     if len(text) <= _LONGEST and text.strip(_AROUND).lower() in NOBODY:
         return True
-    if len(own) >= _SHORTEST_HASH and own.replace("-", "").lower() in HASHES_OF_NOTHING:
+    if not own.strip(own[:1] + _BETWEEN):
+        return own[:1] in ("", "0") or len(own) >= LEAST_ALIKE
+    if len(own) >= _SHORTEST and own.replace("-", "").lower() in _NO_ONES:
         return True
-    return text[0] in "{$%[<" and _MACRO.match(text) is not None
+    return text[0] in "{$%[<#_" and _MACRO.match(text) is not None

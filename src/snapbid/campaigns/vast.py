@@ -42,7 +42,6 @@ _INTEGER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _VPAID: Final = re.compile(r"VPAID\D*([12])?")  # and the version, as in "VPAID 2.0"
 _CODE: Final = {  # types that players run rather than play, and the API framework that runs them
     "application/javascript": VPAID_2,
-    "application/x-javascript": VPAID_2,
     "text/javascript": VPAID_2,
     "application/x-shockwave-flash": VPAID_1,
 }

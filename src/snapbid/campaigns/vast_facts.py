@@ -76,7 +76,7 @@ _BY_TYPE: Final = ("bitrate", "delivery", "w", "h")  # fields that depend on the
 
 def _renditions(creative: Creative, vast: Vast, unstated: set[str]) -> tuple[Rendition, ...]:
     """Describe the media files of each type; empty if the creative's fields describe all types."""
-    by_type: dict[str, list[MediaFile]] = {mime: [] for mime in creative.mimes}
+    by_type: dict[str, list[MediaFile]] = {media_type(mime): [] for mime in creative.mimes}
     for file in vast.files:
         by_type.get(media_type(file.mime), []).append(file)
     stated = {name: getattr(creative, name) for name in _BY_TYPE if name not in unstated}

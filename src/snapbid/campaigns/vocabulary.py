@@ -26,6 +26,17 @@ MAX_INTEGER = 2**31 - 1
 HOURS_OF_WEEK = 168
 MAX_LANGUAGE_CODE = 3  # letters, in ISO 639
 INVENTORIES = ("site", "app", "dooh")
+MEDIA_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    name: names
+    for names in (
+        ("application/javascript", "application/x-javascript"),
+        ("audio/mpeg", "audio/mp3", "audio/x-mp3", "audio/x-mpeg"),
+        ("image/jpeg", "image/jpg"),
+        ("video/mp4", "video/x-mp4"),
+    )
+    for name in names
+}
+"""The names of a media type that has several, by each of them; the first is the normal form."""
 
 
 class Dimension(msgspec.Struct, frozen=True, gc=False):
@@ -163,8 +174,9 @@ def is_language_code(subtag: str) -> bool:
 
 
 def media_type(written: str) -> str:
-    """Normalise a media type: lower case, without parameters."""
-    return written.partition(";")[0].strip().lower()
+    """Normalise a media type: lower case, without parameters, `audio/mpeg` for `audio/mp3`."""
+    name = written.partition(";")[0].strip().lower()
+    return MEDIA_TYPES[name][0] if name in MEDIA_TYPES else name
 
 
 def _trimmed(value: object) -> str | None:

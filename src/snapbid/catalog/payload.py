@@ -5,6 +5,7 @@ import msgspec
 from snapbid.campaigns.campaign import Budget, Campaign, Creative, Declaration, FrequencyCap
 from snapbid.campaigns.domains import ANY, line_of
 from snapbid.campaigns.native import NativeAd
+from snapbid.campaigns.vocabulary import MEDIA_TYPES
 from snapbid.catalog._builder import MEDIA as MEDIA
 from snapbid.catalog._builder import Builder as Builder
 from snapbid.reference.taxonomies import categories_of
@@ -81,7 +82,7 @@ def put(builder: Builder, campaign: Campaign, number: int, created_at_ms: int = 
     """Add or replace a campaign in the builder. Raises ValueError if an index cannot hold it."""
     payload = _encoder.encode(build_payload(campaign, number, created_at_ms))
     categories = categories_of(campaign.cattax, campaign.categories)
-    builder.put(campaign, payload, categories, (*line_of(campaign.advertiser), ANY))
+    builder.put(campaign, payload, categories, (*line_of(campaign.advertiser), ANY), MEDIA_TYPES)
 
 
 def decode_payload(payload: bytes) -> CampaignPayload:

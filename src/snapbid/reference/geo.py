@@ -8,6 +8,7 @@ An address that is not globally reachable has no country, whatever a database sa
 exist everywhere, and for some addresses the bundled database has the country of the registry.
 """
 
+import re
 import socket
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,13 @@ DEFAULT_PATH = Path(__file__).with_name("data") / "geo-whois-asn-country.mmdb"
 _IPV4_MAPPED = bytes(10) + b"\xff\xff"
 
 _FIRST_RECORDS = 10_000
+
+# An address as senders decorate it: in quotes, with a port, as IPv6 in brackets, before a comma.
+_DECORATED = re.compile(
+    r"""[\s"']*+(?:\[([0-9a-f:.]++)\](?::[0-9]{1,5})?|([0-9.]++)(?::[0-9]{1,5})?|([0-9a-f:.]++))"""
+    r"""[\s"']*+(?:,|\Z)""",
+    re.IGNORECASE,
+)
 
 # Not globally reachable, by IANA's registries of special-purpose addresses (RFC 6890).
 _NOT_PUBLIC = (
@@ -133,6 +141,23 @@ class GeoDatabase:
             for first in range(0x2000, 0x3000):
                 for second in range(0, 1 << 16, 1 << 12):
                     yield f"{first:x}:{second:x}::1"
+
+
+def bare_address(written: str) -> str | None:
+    """Return the IP address in a text such as `"[2001:db8::1]:443"` or `192.0.2.1, 10.0.0.1`.
+
+    It may be in quotes and brackets, with a port, and the first of a list: of a forwarded chain,
+    the client. None if it is not an address.
+    """
+    match = _DECORATED.match(written)
+    if match is None:
+        return None
+    ip: str = match[match.lastindex or 0]
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
+    except OSError:
+        return None
+    return ip
 
 
 def _public(ip: str) -> str:

@@ -16,8 +16,17 @@ State = Literal["pass", "fail", "not seen yet"]
 GOOD: Final = (200, 204)
 ENOUGH: Final = 10  # notices of one kind; by then one of the other kind is overdue
 SHOWN: Final = 5  # answers, problems, strays in the evidence
-NO_COUNTRY: Final = "no country of ISO 3166-1"
 REQUIRED: Final = {"country": "device.geo.country", "ua": "device.ua", "ip": "device.ip"}
+STRANGE: Final = {
+    "country": ("device.geo.country", "is no country of ISO 3166-1"),
+    "ip": ("device.ip", "is no IP address"),
+    "ipv6": ("device.ipv6", "is no IP address"),
+}
+"""Fields whose unusable values are counted, as `strange_country` for `country`, and their fault."""
+_SPELLING: Final = {
+    "country": "a country as its ISO 3166-1 code (USA, not United States)",
+    "ip": "an address as plain text (192.0.2.1)",
+}
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -182,16 +191,18 @@ def _fields(seen: SspRequestStats) -> Item:
     ]
     if seen.counts.get("ipv6", 0):
         evidence.append(f"device.ipv6 in place of device.ip: {seen.counts['ipv6']:,}")
-    strange = seen.counts.get("strange_country", 0)
-    if strange:
-        evidence.append(f"device.geo.country is {NO_COUNTRY}, and counts as absent: {strange:,}")
+    strange = {name: seen.counts.get(f"strange_{name}", 0) for name in STRANGE}
+    evidence += [
+        f"{' '.join(STRANGE[name])}, and counts as absent: {count:,}"
+        for name, count in strange.items()
+        if count
+    ]
     lacking = [field for field, count in having.items() if count < total]
     if not lacking:
         return Item(6, title, "pass", tuple(evidence))
     fix = f"include {' and '.join(lacking)} in every bid request"
-    if strange:
-        fix += "; a country as its ISO 3166-1 code (USA, not United States)"
-    return Item(6, title, "fail", tuple(evidence), fix)
+    spelled = [f"; {spelling}" for name, spelling in _SPELLING.items() if strange[name]]
+    return Item(6, title, "fail", tuple(evidence), fix + "".join(spelled))
 
 
 def _total(seen: SspRequestStats) -> int:

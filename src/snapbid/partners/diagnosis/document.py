@@ -18,7 +18,7 @@ from snapbid.bidding.refusals import (
     SIZE,
     SIZE_MISSING,
 )
-from snapbid.operations.golive.checklist import NO_COUNTRY, REQUIRED, Item, judge
+from snapbid.operations.golive.checklist import REQUIRED, STRANGE, Item, judge
 from snapbid.operations.golive.examination import EXAMINED, RULE, UNMATCHED, UNUSED
 from snapbid.operations.golive.store import RecentRequestStats, SspRequestStats
 from snapbid.partners.diagnosis.window import MINUTES, DiagnosisWindow
@@ -293,11 +293,10 @@ def _rules(counts: Mapping[str, int], requests: int) -> list[RuleShare]:
 
 def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
     total = counts.get("requests", 0)
-    strange = Counter(country=counts.get("strange_country", 0))
     faults = [
         FieldFault(field, "is missing or empty", missing, f"$.{field}")
         for name, field in REQUIRED.items()
-        if (missing := total - counts.get(name, 0) - strange[name]) > 0
+        if (missing := total - counts.get(name, 0) - counts.get(f"strange_{name}", 0)) > 0
     ]
     if untyped := counts.get("untyped", 0):
         faults.append(FieldFault("Content-Type", "is missing", untyped, "Content-Type"))
@@ -307,12 +306,13 @@ def _lacking(counts: Mapping[str, int]) -> list[FieldFault]:
 def _unused(counts: Mapping[str, int]) -> list[FieldFault]:
     """Return the fields with unusable values, most frequent first.
 
-    The number of unknown countries is exact; other numbers are extrapolated from a sample.
+    The numbers of countries and addresses are exact; others are extrapolated from a sample.
     """
-    faults = []
-    if strange := counts.get("strange_country", 0):
-        field = REQUIRED["country"]
-        faults.append(FieldFault(field, f"is {NO_COUNTRY}", strange, f"$.{field}"))
+    faults = [
+        FieldFault(field, rule, strange, f"$.{field}")
+        for name, (field, rule) in STRANGE.items()
+        if (strange := counts.get(f"strange_{name}", 0))
+    ]
     for name, by in counts.items():
         if name.startswith(UNUSED):
             field, _, rule = name.removeprefix(UNUSED).partition(": ")
