@@ -23,7 +23,8 @@ static inline uint64_t sb_marks(uint64_t word, enum sb_kind kind) {
     if (kind == SB_TYPES)
         marks |= sb_from_to(word, ';', ';');
     else
-        marks |= sb_from_to(word, ';', '>') | (word + SB_EACH(0x80 - '{'));
+        marks |= sb_from_to(word, ';', '>') | sb_from_to(word, '[', ']')
+            | (word + SB_EACH(0x80 - '{'));
     return marks & SB_EACH(0x80);
 }
 
@@ -197,6 +198,8 @@ static inline sb_slice sb_host_in(sb_slice entry) {
         at = slash;
         slash = sb_end_of_host(at, end);
     }
+    if (slash + 1 < end && *slash == '\\' && (slash[1] == '.' || !sb_has_dot(at, slash)))
+        return (sb_slice){at, 0}; /* an escaped dot */
     end = slash;
     for (one = end; one > at; one--)
         if (one[-1] == '@') { at = one; break; }
@@ -247,6 +250,35 @@ static inline sb_slice sb_store_number(sb_slice id) {
     if (id.size < 3 || (id.at[0] | 32) != 'i' || (id.at[1] | 32) != 'd') return (sb_slice){id.at, 0};
     while (i < id.size && sb_is_digit(id.at[i])) i++;
     return (sb_slice){id.at + 2, i == id.size ? i - 2 : 0};
+}
+
+/* An id that ends in dots, without them; empty for any other id. */
+static inline sb_slice sb_without_dot(sb_slice id) {
+    size_t size = id.size;
+    while (size && id.at[size - 1] == '.') size--;
+    return (sb_slice){id.at, size < id.size ? size : 0};
+}
+
+static inline int sb_is_bracket(char byte) {
+    return byte == '[' || byte == ']' || byte == '(' || byte == ')' || byte == '{' || byte == '}';
+}
+
+/* Whether a text that is no host, bundle or seat in standard form is a pattern, or an escaped
+ * spelling: it has a wildcard, a backslash, or brackets other than around it. Round and curly
+ * brackets may be part of an id. In the address of a bundle's store only an asterisk counts. */
+static inline int sb_is_pattern(sb_slice text, enum sb_kind kind) {
+    const char *at = text.at, *end = at + text.size;
+    int is_address = kind == SB_BUNDLES
+        && (memchr(at, '/', text.size) != NULL || memchr(at, '=', text.size) != NULL);
+    while (at < end && sb_is_bracket(*at)) at++;
+    while (at < end && sb_is_bracket(end[-1])) end--;
+    for (; at < end; at++) {
+        if (*at == '*') return 1;
+        if (is_address) continue;
+        if (*at == '%' || *at == '\\' || *at == '[' || *at == ']') return 1;
+        if (kind == SB_HOSTS && sb_is_bracket(*at)) return 1;
+    }
+    return 0;
 }
 
 /* Whether a language tag begins with a two-letter code that has not been replaced: the withdrawn

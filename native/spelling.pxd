@@ -19,6 +19,8 @@ cdef extern from "spelling.h" nogil:
     sb_slice sb_next_host(const char **at, const char *end)
     sb_slice sb_next_bundle(const char **at, const char *end)
     sb_slice sb_store_number(sb_slice id)
+    sb_slice sb_without_dot(sb_slice id)
+    bint sb_is_pattern(sb_slice text, int kind)
     size_t sb_unescape(sb_slice text, char *out)
     bint sb_has_dot(const char *at, const char *end)
     bint sb_is_alphanumeric(char byte)

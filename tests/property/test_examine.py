@@ -194,6 +194,28 @@ def test_cases(case: matching_cases.MatchingCase) -> None:
     compare(case.world, made, case.descriptor, case.request, Counter())
 
 
+def test_lists_of_impressions_are_named() -> None:
+    """Beside the request's, as they hold for all impressions."""
+    case = matching_cases.case_of(
+        "own lists",
+        {
+            "says": "",
+            "campaign": {"categories": ["IAB18-5"]},
+            "request": {"badv": ["a.example"]},
+            "imp": {"badv": ["brand.example"], "bcat": ["IAB18"]},
+        },
+        AROUND,
+    )
+    made = snapshot_of_world(case.world)
+    situation, decoded = situation_of(case.world, made, case.descriptor, case.request)
+    assert decoded.imp is not None
+    rows = examine(parsed(case.world.campaigns[0]), decoded, decoded.imp[0], situation)
+    assert [(row.rule, row.carries) for row in rows if not row.holds] == [
+        ("blocked advertisers", "badv a.example; imp[].badv brand.example"),
+        ("blocked categories", "imp[].bcat IAB18"),
+    ]
+
+
 @pytest.mark.parametrize(
     "case",
     [case for case in matching_cases.load(AROUND) if case.refused in LOSSES],

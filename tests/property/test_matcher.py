@@ -200,7 +200,8 @@ def assert_every_eligible_is_given(
     world: oracle.World, made: CatalogSnapshot, ssp: str, request: Any, imp: Any
 ) -> None:
     now_ms = round(world.now.timestamp() * 1000)
-    decoded = decode(msgspec.json.encode({**request, "imp": [imp]}))
+    request = {**request, "imp": [imp]}
+    decoded = decode(msgspec.json.encode(request))
     index = made.catalog.index
     lookups = made.lookups.bidding_in(decoded.cur)
     query = index.query(lookups or made.lookups, decoded, ssp, world.registry[ssp], now_ms)

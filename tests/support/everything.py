@@ -28,6 +28,8 @@ REQUEST: Document = {
             "bidfloor": 0.5,
             "bidfloorcur": "USD",
             "secure": 1,
+            "bcat": ["IAB26"],
+            "badv": ["blocked.test"],
             "banner": {
                 "w": 300,
                 "h": 250,

@@ -179,11 +179,12 @@ def refused_by_lists(facts: Facts, campaign: Document) -> Iterator[str]:
     yield from sorted(oracle_categories.refusing(cattax, categories, facts.categories))
     if covers(facts.badv, domain(campaign["advertiser"])):
         yield "badv"
-    if campaign.get("bundle", "").strip() in facts.bapp:
+    bundle, seat = campaign.get("bundle", "").strip(), campaign.get("seat", "").strip()
+    if {bundle, bundle and "*"} & facts.bapp:
         yield "bapp"
-    if campaign.get("seat", "").strip() in facts.bseat:
+    if {seat, seat and "*"} & facts.bseat:
         yield "bseat"
-    if facts.wseat and campaign.get("seat", "").strip() not in facts.wseat:
+    if facts.wseat and seat not in facts.wseat:
         yield "wseat"
 
 

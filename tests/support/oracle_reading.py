@@ -307,6 +307,7 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
     is_limited = flag(device.get("lmt")) or flag(device.get("dnt"))
     values["audience"] = set() if is_limited else set().union(*(each for each, _ in known))
     values["product"] = set().union(*(each for _, each in known))
+    imps = request.get("imp", [])[:MOST_IMPRESSIONS]
     currencies = [code.upper() for code in entries(request.get("cur"))]
     return Facts(
         values=values,
@@ -315,10 +316,13 @@ def read_request(world: World, descriptor: str, request: Document) -> Facts:
         dsa=dsa_of(part(request, "regs")),
         **{name: ids(request.get(name)) for name in ID_LISTS},
         bapp=bundles(request.get("bapp")),
-        badv=domains(request.get("badv"), blocks=True),
+        badv=domains(request.get("badv"), blocks=True).union(
+            *(domains(imp.get("badv"), blocks=True) for imp in imps)
+        ),
         categories=Lists(
             integer(request.get("cattax"), 1) or 1,
-            categories_of(request, "bcat"),
+            categories_of(request, "bcat")
+            + [one for imp in imps for one in categories_of(request, "bcat", imp)],
             categories_of(request, "acat"),
         ),
         languages={
@@ -435,9 +439,10 @@ def apart(categories: Any) -> Iterator[str]:
         yield from (each for each in parts + wholes if len(each.encode()) <= MOST_BYTES)
 
 
-def categories_of(request: Document, name: str) -> list[str]:
-    """Read a list that limits categories; a vendor's may have any characters."""
-    listed = entries(request.get(name))
+def categories_of(request: Document, name: str, imp: Document | None = None) -> list[str]:
+    """Read a list that limits categories, of the request or an impression; a vendor's may have any
+    characters."""
+    listed = entries((request if imp is None else imp).get(name))
     wholes = listed if (integer(request.get("cattax"), 1) or 1) >= VENDORS else []
     return pasted(listed) + wholes
 

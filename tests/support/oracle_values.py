@@ -16,6 +16,10 @@ MOST_BYTES = 512
 # What stands between the names of a pasted list.
 PASTED = re.compile(r"""[\s,;|"'<>\u2022\u2039\u203a\xab\xbb\u201c-\u201e]+""")
 INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # within names, as some editors leave it
+# ASCII in full width, and other dots.
+NARROW = {code + 0xFEE0: code for code in range(0x21, 0x7F)}
+NARROW |= dict.fromkeys(map(ord, "\u2024\u3002\ufe52\uff61"), ord("."))
+OF_IDS = "*%\\[]"  # what makes a pattern, or an escaped spelling, of an id
 BUNDLE = re.compile("[A-Za-z0-9._\u0080-\U0010ffff-]+")
 # What is above every price, and how infinity is written.
 BEYOND = Fraction(10**40)
@@ -163,19 +167,46 @@ def pasted(entry: str) -> list[str]:
 
 
 def ids(value: Any) -> set[str]:
-    """Read an array of ids that limits. What separates them may also be a part of an id."""
+    """Read an array of ids that limits; `*` stands for a pattern."""
+    names = named(value)
+    parts = [part for name in names for part in pasted(narrow(name))]
+    return names | {"*" for part in parts if is_pattern(part, OF_IDS)}
+
+
+def named(value: Any) -> set[str]:
+    """Read an array of ids. What separates them may also be a part of an id."""
     whole = items(value) if isinstance(value, list) else []
     names = {*entries(value), *(name for item in whole if (name := str(text(item))).strip(" ,"))}
-    return names | {part for name in names for part in pasted(INVISIBLE.sub("", name))}
+    names |= {part for name in names for part in pasted(narrow(name))}
+    return names | undotted(names)
+
+
+def undotted(names: set[str]) -> set[str]:
+    """Give names without the dots at their ends."""
+    return {name.rstrip(".") for name in names} - {""}
+
+
+def narrow(name: str) -> str:
+    """Write what is ASCII in full width as such; leave out what is invisible."""
+    return INVISIBLE.sub("", name).translate(NARROW)
+
+
+def is_pattern(name: str, marks: str) -> bool:
+    """Tell if a name has a wildcard or is escaped; brackets around it do not count."""
+    return any(mark in name.strip("[](){}") for mark in marks)
 
 
 def bundles(value: Any) -> set[str]:
-    """Read an array of bundles that limits; other text stands for each that occurs in it."""
-    plain = [
-        unescaped(str(text(item))) for item in items(value if isinstance(value, list) else [value])
-    ]
-    names = ids(value) | ids(plain)
-    names |= {part for name in names for part in BUNDLE.findall(INVISIBLE.sub("", name))}
+    """Read an array of bundles that limits; other text stands for each that occurs in it.
+
+    `*` stands for a pattern; in a store's address, only an asterisk makes one.
+    """
+    plain = named([plain_of(item) for item in items(value if isinstance(value, list) else [value])])
+    names = named(value) | plain
+    names |= {part for name in names for part in BUNDLE.findall(narrow(name))}
+    names |= undotted(names)
+    parts = [part for name in plain for part in pasted(name)]
+    names |= {"*" for part in parts if is_pattern(part, "*" if {"/", "="} & {*part} else OF_IDS)}
     return names | {name[2:] for name in names if re.fullmatch("id[0-9]+", name, re.IGNORECASE)}
 
 
@@ -185,7 +216,7 @@ def domains(value: Any, *, blocks: bool = False) -> set[str]:
     """
     found = set()
     for item in items(value if isinstance(value, list) else [value]):
-        for entry in entries(unescaped(str(text(item)))):
+        for entry in entries(plain_of(item)):
             for part in pasted(entry) or [""]:
                 name = domain(part)
                 is_domain = part == entry or "." in name
@@ -193,8 +224,13 @@ def domains(value: Any, *, blocks: bool = False) -> set[str]:
                 if blocks and not (name and is_domain):
                     occurring = re.findall(r"[\w-]+(?:\.[\w-]+)+", part.lower())
                     found |= {re.sub(r"^(www\.)+(?=.*\.)", "", each) for each in occurring}
-                    found |= {"*"} if "*" in part else set()
+                    found |= {"*"} if is_pattern(part, OF_IDS + "(){}") else set()
     return found
+
+
+def plain_of(item: Any) -> str:
+    """Take percent-encoding off an entry of a list, and full width."""
+    return narrow(unescaped(narrow(str(text(item)))))
 
 
 def unescaped(entry: str) -> str:
@@ -278,6 +314,8 @@ def hosts_in(value: Any) -> set[str | int]:
 def domain(value: str) -> str:
     """Give a domain in the form in which domains compare; empty where it is none."""
     name = SCHEME.sub("", value.strip().lower(), count=1)
+    if re.match(r"[^./?#\\]*\\.|[^/?#\\]*\\\.", name, re.DOTALL):
+        return ""  # an escaped dot
     name = re.split(r"[/?#\\]", name)[0].rpartition("@")[2]
     name, _, port = re.sub(r"^[^.:]*:(?=.*\.)", "", name).partition(":")
     if port.strip("0123456789"):

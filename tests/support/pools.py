@@ -52,6 +52,8 @@ PASTED_SEATS = (
     "7|seat-2",
     "x\nseat-1",
     "Seat-1,seat-2 ",
+    "seat-2.",
+    "seat-[23]",
 )
 BUNDLES = ("com.example.game", "com.example.Game", "553834731", "com.example")
 PASTED_BUNDLES = (
@@ -60,6 +62,9 @@ PASTED_BUNDLES = (
     "553834731;com.example",
     "'com.example.Game'",
     "id553834731",
+    "com.example.game.",
+    "com\uff0eexample\u3002Game",
+    "com\\.example",
     "market://details?id=com.example.game",
     "https%3A%2F%2Fx.example%2F%3Fid%3Dcom.example",
 )

@@ -26,6 +26,9 @@ def imp_of(choices: Choices, name: Any) -> Document:
         imp["pmp"] = pmp_of(choices)
     if choices.chance(20):
         imp["qty"] = {"multiplier": real(choices, choices.pick(pools.MULTIPLIERS))}
+    for key, pool in (("bcat", pools.BLOCKED_CATEGORIES), ("badv", pools.BLOCKED_DOMAINS)):
+        if choices.chance(4):
+            imp[key] = joined(choices, ids(choices, choices.some(pool, 2)))
     for key in ("rwdd", "instl"):
         if choices.chance(40):
             imp[key] = switch(choices, choices.pick((0, 1, 1)))

@@ -112,6 +112,9 @@ LISTS: Final[dict[str, Callable[[int], Request]]] = {
     "bcat": lambda n: {"bcat": known("IAB", n * 500, 26)},
     "bcat of numbers": lambda n: {"bcat": [*range(n * 500)]},
     "badv": lambda n: {"badv": known("a", n * 500, 90)},
+    "bcat of an impression": lambda n: imp(bcat=known("IAB", n * 500, 26)),
+    "badv of an impression": lambda n: imp(badv=known("a", n * 500, 90)),
+    "bapp that ends in dots": lambda n: {"bapp": [f"{each}." for each in known("b", n * 500, 40)]},
     "bapp": lambda n: {"bapp": known("bundle-", n * 500, 40)},
     "bapp of addresses": lambda n: {
         "bapp": [f"a/{each}" for each in known("bundle-", n * 500, 40)]

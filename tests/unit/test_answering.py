@@ -320,12 +320,15 @@ LIMITED = {
         },
         {
             "id": "2",
+            "bcat": ["IAB99"],
+            "badv": ["shoes[.]example"],
             "video": {"mimes": [";"], "protocols": ["VAST 2"], "delivery": "fast", "battr": "x"},
         },
     ],
     "bcat": ["IAB99", "OX-1", "IAB3-63"],
     "acat": ["503"],
     "bapp": ["id1", "com.shoes.app;id2", "com.shoes.app/"],
+    "bseat": ["s1", "*"],
     "badv": ["no domain", "https://"],
     "wlang": ["English (US)"],
 }
@@ -350,7 +353,8 @@ async def test_lists_with_meaningless_entries_are_counted(played: Played) -> Non
     lists = {name.partition(": ")[0] for name in broken if name.endswith(MEANINGLESS)}
     banner, video = "imp[].banner", "imp[].video"
     assert lists == {
-        *("bcat", "acat", "badv", "bapp", "wlang", f"{banner}.battr", f"{banner}.btype"),
+        *("bcat", "acat", "badv", "bapp", "bseat", "wlang", "imp[].bcat", "imp[].badv"),
+        *(f"{banner}.battr", f"{banner}.btype"),
         *(f"{video}.protocols", f"{video}.delivery", f"{video}.battr", f"{video}.mimes"),
         "imp[].pmp.deals[].wadomain",
     }

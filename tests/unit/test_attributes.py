@@ -20,8 +20,12 @@ from snapbid.partners.docs.attributes import ATTRIBUTES, STATUSES, document
 
 SPECIFIED = json.loads((Path(__file__).parent / "openrtb-2.6-202606.json").read_text())
 TABLE = {(entry.object.lower(), entry.name): entry for entry in ATTRIBUTES}
-# Attributes of other versions and documents: OpenRTB 2.1, native requests, regulations.
-BEYOND = {("video", "protocol"), ("native", "plcmttype"), ("regs", "gpc"), ("regs", "dsa")}
+# Attributes of other versions and documents: OpenRTB 2.1, native requests, regulations. And those
+# that some exchanges send for each impression.
+BEYOND = {("video", "protocol"), ("native", "plcmttype"), ("regs", "gpc"), ("regs", "dsa")} | {
+    ("imp", "bcat"),
+    ("imp", "badv"),
+}
 OTHER_DOCUMENTS = ("dsa", "native")
 # Structs of OpenRTB 2.5's `ext`: their fields count as those of the object itself.
 PLACES = {"regsext": "regs", "userext": "user", "deviceext": "device", "impext": "imp"} | {

@@ -474,9 +474,13 @@ cdef class Rules:
             return REFUSED_FLOOR
         if self.asker.has_wseat and not sb_in(&self.seats, campaign.seat):
             return REFUSED_SEAT
+        if self.asker.blocks_seats and campaign.seat != SB_NONE:
+            return REFUSED_SEAT
+        if self.blocked.count and sb_in(&self.blocked, campaign.seat):
+            return REFUSED_SEAT
+        if self.asker.blocks_bundles and campaign.bundle != SB_NONE:
+            return REFUSED_BLOCKED_APP
         if self.blocked.count:
-            if sb_in(&self.blocked, campaign.seat):
-                return REFUSED_SEAT
             if sb_in(&self.blocked, campaign.bundle):
                 return REFUSED_BLOCKED_APP
             if sb_line_in(&self.blocked, values, campaign.advertiser):

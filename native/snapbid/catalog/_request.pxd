@@ -56,6 +56,7 @@ cpdef enum _Field:
     BIDREQUEST_BSEAT, BIDREQUEST_WSEAT, BIDREQUEST_WLANG, BIDREQUEST_WLANGB
     BIDREQUEST_IMP, BIDREQUEST_TEST, BIDREQUEST_TMAX, BIDREQUEST_CUR
     IMP_BANNER, IMP_VIDEO, IMP_AUDIO, IMP_NATIVE, IMP_PMP, IMP_BIDFLOOR, IMP_BIDFLOORCUR, IMP_SECURE
+    IMP_BCAT, IMP_BADV
     IMP_RWDD, IMP_INSTL, IMP_ID, IMP_QTY, IMP_EXT, IMPEXT_RWDD, IMPEXT_PREBID, PREBIDEXT_RWDD
     BANNER_W, BANNER_H, BANNER_FORMAT, BANNER_BATTR, BANNER_POS
     BANNER_BTYPE, BANNER_MIMES, BANNER_API
@@ -221,6 +222,7 @@ cdef class Terms:
     cdef uint32_t ends[N_PARTS]
     cdef list kept
     cdef set noted  # restricting lists with a meaningless entry, since `forget`; or None
+    cdef bint has_pattern  # the list of ids read last has a pattern
     cdef int64_t foreign_left  # steps for reading non-ASCII entries, since `clear`
     cdef char *ink  # where the next text that is not part of the request is written
     cdef uint32_t ink_left
@@ -329,6 +331,7 @@ cdef struct Asker:
     uint32_t family  # the taxonomy of its categories (reference.taxonomies); 0: a vendor's, or unknown
     uint32_t unmapped  # bits: families into which bcat cannot be mapped completely
     bint blocks_unknown  # bcat has a category unknown to its taxonomy
+    bint blocks_bundles, blocks_seats  # all, since bapp or bseat has a pattern
     double lat, lon  # degrees
 
 
@@ -354,6 +357,7 @@ cdef class RequestReading:
     cdef int forget(self) except -1
     cdef bint permits_user_data(self) except -1
     # Steps of `read`.
+    cdef int read_blocked_by_impressions(self, object imps) except -1
     cdef int read_dsa(self, object regs) except -1
     cdef int requirement(self, object dsa) except -1
     cdef int read_categories_of_ads(self, object request) except -1

@@ -32,7 +32,7 @@ from memory cimport grow
 from search cimport SB_FOLDED, SB_NUMBER, sb_digits, sb_sort
 from spelling cimport *
 
-from snapbid.campaigns.domains import ANY, apart, mapped
+from snapbid.campaigns.domains import ANY, mapped, narrow
 
 cdef extern from "persons.h" nogil:
     uint64_t sb_person(const char *key, const char *name, size_t size)
@@ -259,8 +259,9 @@ cdef class Terms:
         cdef int kind = (SB_HOSTS if space == SB_AD_DOMAIN else SB_BUNDLES if space == SB_AD_BUNDLE
                          else SB_IDS if space == SB_SEAT else SB_TYPES)
         cdef bint any = False, exact = kind == SB_IDS or kind == SB_BUNDLES, folds = False
-        cdef sb_slice entry, number
+        cdef sb_slice entry
         cdef Py_ssize_t size
+        self.has_pattern = False
         if not filled(texts):
             return False
         for text in <list>texts:
@@ -276,14 +277,15 @@ cdef class Terms:
                 elif kind == SB_BUNDLES:
                     if push_plain(self, entry, False):
                         any = True
-                        number = sb_store_number(entry)
-                        if number.size:
-                            self.push_short(space, number, False)
+                        self.push_short(space, sb_store_number(entry), False)
+                        self.push_short(space, sb_without_dot(entry), False)
                         continue
                 elif space != SB_AD_LANGUAGE and sb_is_plain(entry.at, entry.size, kind):
                     any = True
                     if entry.size <= SB_KEY_MAX:
                         self.push_text(space, entry.at, entry.size, not exact)
+                    if exact:
+                        self.push_short(space, sb_without_dot(entry), False)
                     continue
             elif text is None:
                 continue
@@ -291,7 +293,7 @@ cdef class Terms:
                 if PyUnicode_Check(text):
                     self.foreign_left -= MAPPED_STEPS + len(text)
                     self.text(space, text, False)
-                    text = apart(text)
+                    text = narrow(text)
                 entry.at = self.unusual(text, &folds, &size)
                 entry.size = size
             else:
@@ -329,7 +331,7 @@ cdef class Terms:
         if space == SB_AD_LANGUAGE:
             return self.push_language(reader, space, entry)
         if space == SB_AD_DOMAIN:
-            return self.push_domains(entry, where is BADV)
+            return self.push_domains(entry, where is not WADOMAIN)
         if space == SB_AD_BUNDLE or space == SB_SEAT:
             return self.push_ids(space, entry)
         return self.push_short(space, sb_type_in(entry), True)
@@ -342,7 +344,11 @@ cdef class Terms:
 
     cdef bint push_ids(self, uint32_t space, sb_slice entry) except -1:
         """Add terms for an id, and for each id in it if it may be a pasted list; return whether
-        the entry contains only ids."""
+        the entry contains only ids.
+
+        A pattern sets `has_pattern`.
+        """
+        cdef int kind = SB_BUNDLES if space == SB_AD_BUNDLE else SB_IDS
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
         cdef sb_slice part
@@ -352,8 +358,13 @@ cdef class Terms:
             part = sb_next_part(&at, end, SB_PASTED)
             if part.size < entry.size:
                 self.push_short(space, part, False)
-            if space == SB_AD_BUNDLE:
+            if sb_is_pattern(part, kind):
+                self.has_pattern = True
+                all = False
+            if kind == SB_BUNDLES:
                 all &= self.push_bundles(part)
+            else:
+                self.push_short(space, sb_without_dot(part), False)
         return all
 
     cdef bint push_bundles(self, sb_slice text) except -1:
@@ -367,14 +378,15 @@ cdef class Terms:
             if bundle.size < text.size:
                 self.push_short(SB_AD_BUNDLE, bundle, False)
             self.push_short(SB_AD_BUNDLE, sb_store_number(bundle), False)
+            self.push_short(SB_AD_BUNDLE, sb_without_dot(bundle), False)
         return bundle.size == text.size
 
     cdef bint push_domains(self, sb_slice entry, bint blocks) except -1:
         """Add terms for a domain, or for each domain of a pasted list; return whether the entry
         contains only domains.
 
-        With `blocks`, domains that occur within other text are blocked, too, and a pattern such as
-        `shoes.*` blocks all domains.
+        With `blocks`, domains that occur within other text are blocked, too, and a pattern or an
+        escaped spelling such as `shoes.*` or `shoes[.]example` blocks all domains.
         """
         cdef const char *end = entry.at + entry.size
         cdef const char *at = entry.at
@@ -392,7 +404,7 @@ cdef class Terms:
             all = False
             if blocks:
                 self.push_hosts(part)
-                if memchr(part.at, c'*', part.size) is not NULL:
+                if sb_is_pattern(part, SB_HOSTS):
                     self.text(SB_AD_DOMAIN, ANY, False)
         return any and all
 
@@ -420,7 +432,7 @@ cdef class Terms:
             self.foreign_left -= MAPPED_STEPS
             if exact:
                 self.foreign_left -= len(text)
-                entry.at = self.unusual(apart(text), &folds, &size)
+                entry.at = self.unusual(narrow(text), &folds, &size)
             else:
                 entry.at = self.foreign(text, &size)
             entry.size = size
@@ -524,7 +536,7 @@ cdef enum:
 
 cdef uint32_t PERSONAL = 1u << SB_AUDIENCE | 1u << SB_PRODUCT
 
-cdef str BCAT = "bcat", BADV = "badv"  # the lists that block categories and advertisers
+cdef str ACAT = "acat", WADOMAIN = "imp[].pmp.deals[].wadomain"  # of these spaces, they admit
 
 # Number of a taxonomy in AdCOM's list -> its family, as in reference.taxonomies.
 cdef uint8_t[10] FAMILIES = [0, 1, 2, 3, 4, 2, 2, 7, 8, 7]
@@ -633,10 +645,13 @@ cdef class RequestReading:
         terms.end(SB_HOUR)
         self.read_categories_of_ads(request)
         terms.begin(BLOCKED)
-        self.asker.has_bcat = self.ad_categories(reader.get(request, BIDREQUEST_BCAT), BCAT)
-        terms.entries(reader, SB_AD_DOMAIN, reader.get(request, BIDREQUEST_BADV), BADV)
+        self.asker.has_bcat = self.ad_categories(reader.get(request, BIDREQUEST_BCAT), "bcat")
+        terms.entries(reader, SB_AD_DOMAIN, reader.get(request, BIDREQUEST_BADV), "badv")
+        self.read_blocked_by_impressions(reader.get(request, BIDREQUEST_IMP))
         terms.entries(reader, SB_AD_BUNDLE, reader.get(request, BIDREQUEST_BAPP), "bapp")
+        self.asker.blocks_bundles = terms.has_pattern
         terms.entries(reader, SB_SEAT, reader.get(request, BIDREQUEST_BSEAT), "bseat")
+        self.asker.blocks_seats = terms.has_pattern
         terms.end(BLOCKED)
         terms.begin(SEATS)
         self.asker.has_wseat = terms.entries(
@@ -649,6 +664,19 @@ cdef class RequestReading:
             reader, SB_AD_LANGUAGE, reader.get(request, BIDREQUEST_WLANGB), "wlangb")
         terms.end(LANGUAGES)
         self.read_dsa(reader.child(request, BIDREQUEST_REGS, REGS))
+        return 0
+
+    cdef int read_blocked_by_impressions(self, object imps) except -1:
+        """Read what impressions block, which then holds for all of them: only requests by other
+        rules than OpenRTB's have it."""
+        cdef Reader reader = self.reader
+        if not filled(imps):
+            return 0
+        for imp in <list>imps:
+            if reader.checked(imp, IMP) is None:
+                continue
+            self.asker.has_bcat |= self.ad_categories(reader.get(imp, IMP_BCAT), "imp[].bcat")
+            self.terms.entries(reader, SB_AD_DOMAIN, reader.get(imp, IMP_BADV), "imp[].badv")
         return 0
 
     cdef int read_dsa(self, object regs) except -1:
@@ -695,7 +723,7 @@ cdef class RequestReading:
         else:
             self.marker = None  # there are no others
         terms.begin(CATEGORIES)
-        self.asker.has_acat = self.ad_categories(reader.get(request, BIDREQUEST_ACAT), "acat")
+        self.asker.has_acat = self.ad_categories(reader.get(request, BIDREQUEST_ACAT), ACAT)
         terms.end(CATEGORIES)
         terms.begin(MARKER)
         if self.marker is not None:
@@ -740,7 +768,7 @@ cdef class RequestReading:
                 found = PyDict_GetItem(known, text)
                 if found is not NULL:
                     any = True
-                    self.push_known(<object>found, where is BCAT)
+                    self.push_known(<object>found, where is not ACAT)
                     continue
             if not PyUnicode_CheckExact(text) or not PyUnicode_IS_COMPACT_ASCII(text):
                 entry.at = terms.foreign(text, &size)
@@ -748,7 +776,7 @@ cdef class RequestReading:
                 if terms.has_too_much():
                     return True
             any |= self.category_parts(entry, where)
-        if where is BCAT:
+        if where is not ACAT:
             self.asker.unmapped |= unmapped
         return any
 
@@ -787,14 +815,14 @@ cdef class RequestReading:
         cdef uint32_t flags = self.reader.flags_of_first(number)
         if flags == 0:
             self.terms.note(where)
-            if where is BCAT and number > 0:  # a subcategory is part of its category
+            if where is not ACAT and number > 0:  # a subcategory is part of its category
                 flags = self.reader.flags_of_first(number - number % SB_MAX_SECOND)
                 size = <const char *>memchr(plain, c'-', size) - plain if flags else 0
         if flags:
-            if where is BCAT:
+            if where is not ACAT:
                 self.asker.unmapped |= flags
             self.terms.push_copy(SB_AD_CATEGORY, plain, size, False)
-        elif where is BCAT:
+        elif where is not ACAT:
             self.asker.blocks_unknown = True
         return 0
 
@@ -813,9 +841,9 @@ cdef class RequestReading:
             return self.terms.text(SB_AD_CATEGORY, text, False)
         found = PyDict_GetItem(known, "".join(text.lower().split()))
         if found is not NULL:
-            return self.push_known(<object>found, where is BCAT)
+            return self.push_known(<object>found, where is not ACAT)
         self.terms.note(where)
-        if where is BCAT:
+        if where is not ACAT:
             self.asker.blocks_unknown = True
         return 0
 
@@ -1751,7 +1779,7 @@ cdef class ImpressionReading:
             offered.n_seats = terms.count - offered.seats
             offered.advertisers = terms.count
             offered.has_advertisers = terms.entries(
-                reader, SB_AD_DOMAIN, reader.get(deal, DEAL_WADOMAIN), "imp[].pmp.deals[].wadomain")
+                reader, SB_AD_DOMAIN, reader.get(deal, DEAL_WADOMAIN), WADOMAIN)
             offered.n_advertisers = terms.count - offered.advertisers
         return 0
 

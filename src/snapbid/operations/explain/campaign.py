@@ -151,9 +151,10 @@ def _without(
         case Refusal.REFUSED_BLOCKED_APP:
             request = _replace(request, bapp=None)
         case Refusal.REFUSED_BLOCKED_ADVERTISER:
-            request = _replace(request, badv=None)
+            request = _replace(request, badv=None, imp=_without_own(request, "badv"))
         case Refusal.REFUSED_BLOCKED_CATEGORY:
-            request = _replace(request, bcat=None, acat=None)
+            own = _without_own(request, "bcat")
+            request = _replace(request, bcat=None, acat=None, imp=own)
         case Refusal.REFUSED_DSA:
             regs = request.regs
             assert regs is not None
@@ -164,6 +165,11 @@ def _without(
         case _:
             raise AssertionError(refusal)
     return campaign, request, imp
+
+
+def _without_own(request: BidRequest, name: str) -> list[Imp]:
+    """Return copies of the impressions without their own list."""
+    return [_replace(imp, **{name: None}) for imp in request.imp or ()]
 
 
 def _refusing_sides(
@@ -261,14 +267,12 @@ def _limit_rows(campaign: Campaign, request: BidRequest) -> Iterator[RuleCheck]:
     if request.bapp:
         asks = campaign.bundle or "has no bundle"
         yield RuleCheck("blocked apps", asks, words.lists(bapp=request.bapp), True)
-    if request.badv:
-        yield RuleCheck(
-            "blocked advertisers", campaign.advertiser, words.lists(badv=request.badv), True
-        )
+    if blocked := words.blocked(request, "badv"):
+        yield RuleCheck("blocked advertisers", campaign.advertiser, blocked, True)
     if dsa := dsa_of(request):
         asks = words.declared(campaign.dsa)
         yield RuleCheck("dsa", asks, words.declaring(dsa), True)
-    if request.bcat or request.acat:
+    if words.blocked(request, "bcat") or request.acat:
         asks = words.some(campaign.categories) or "has no categories"
         yield RuleCheck("blocked categories", asks, words.categories(request), True)
 

@@ -167,8 +167,7 @@ class Groups:
         if label == "blocked category":
             return f"request {words.categories(request)}"
         if label in _BLOCKED:
-            field = _BLOCKED[label]
-            return f"request {words.lists(**{field: getattr(request, field)})}"
+            return f"request {words.blocked(request, _BLOCKED[label])}"
         if label == "pod":
             return words.rivals(self._rivals)
         if label.startswith("deal "):

@@ -53,7 +53,14 @@ def lists(**named: Sequence[object] | None) -> str:
 def categories(request: BidRequest) -> str:
     """List the request's allowed and blocked categories."""
     taxonomy = "" if request.cattax is None else f"; cattax {request.cattax}"
-    return lists(bcat=request.bcat, acat=request.acat) + taxonomy
+    parts = (blocked(request, "bcat"), lists(acat=request.acat))
+    return "; ".join(filter(None, parts)) + taxonomy
+
+
+def blocked(request: BidRequest, name: str) -> str:
+    """List what the request and its impressions block: `bcat`, `badv` or `bapp`."""
+    own = [entry for imp in request.imp or () for entry in getattr(imp, name, None) or ()]
+    return lists(**{name: getattr(request, name), f"imp[].{name}": own})
 
 
 def time(ms: int) -> str:

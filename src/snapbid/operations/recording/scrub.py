@@ -29,7 +29,7 @@ from snapbid.bidding.tolerance import decode_tolerantly
 
 HARMLESS: Final = {
     "BidRequest": "cur bcat acat badv bapp bseat wseat wlang wlangb",
-    "Imp": "bidfloorcur",
+    "Imp": "bidfloorcur bcat badv",
     "Banner": "mimes",
     "Video": "mimes podid",
     "Audio": "mimes podid",
