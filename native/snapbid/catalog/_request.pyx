@@ -259,7 +259,7 @@ cdef class Terms:
         cdef int kind = (SB_HOSTS if space == SB_AD_DOMAIN else SB_BUNDLES if space == SB_AD_BUNDLE
                          else SB_IDS if space == SB_SEAT else SB_TYPES)
         cdef bint any = False, exact = kind == SB_IDS or kind == SB_BUNDLES, folds = False
-        cdef sb_slice entry
+        cdef sb_slice entry, number
         cdef Py_ssize_t size
         self.has_pattern = False
         if not filled(texts):
@@ -277,14 +277,17 @@ cdef class Terms:
                 elif kind == SB_BUNDLES:
                     if push_plain(self, entry, False):
                         any = True
-                        self.push_short(space, sb_store_number(entry), False)
-                        self.push_short(space, sb_without_dot(entry), False)
+                        number = sb_store_number(entry)
+                        if number.size:
+                            self.push_short(space, number, False)
+                        if entry.at[entry.size - 1] == c'.':
+                            self.push_short(space, sb_without_dot(entry), False)
                         continue
                 elif space != SB_AD_LANGUAGE and sb_is_plain(entry.at, entry.size, kind):
                     any = True
                     if entry.size <= SB_KEY_MAX:
                         self.push_text(space, entry.at, entry.size, not exact)
-                    if exact:
+                    if exact and entry.at[entry.size - 1] == c'.':
                         self.push_short(space, sb_without_dot(entry), False)
                     continue
             elif text is None:
