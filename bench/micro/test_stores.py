@@ -179,9 +179,33 @@ def _measure(benchmark: Any, calls: int, target: Any, setup: Any = None) -> None
     benchmark.pedantic(target, setup=setup, rounds=ROUNDS, warmup_rounds=1)
 
 
+def _measure_counted(
+    benchmark: Any, redis_url: str, kind: str, calls: int, target: Any, setup: Any = None
+) -> None:
+    """Measure `target`, and fail unless Redis counts a bid ("B") or win ("W") for each call."""
+    rounds, before = 0, _counted(redis_url, kind)
+
+    def count_rounds(*arguments: Any) -> None:
+        nonlocal rounds
+        rounds += 1
+        target(*arguments)
+
+    _measure(benchmark, calls, count_rounds, setup)
+    assert _counted(redis_url, kind) - before == rounds * calls
+
+
+def _counted(redis_url: str, kind: str) -> int:
+    """Return the sum of all campaigns' counters of this kind (`drain/names.py`)."""
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        days = [client.hgetall(key) for key in client.scan_iter("{sb*}:c:*")]
+    return sum(int(n) for day in days for name, n in day.items() if name.startswith(f"{kind}:"))
+
+
 def test_asgi_bid_remembered(benchmark: Any, opened: Opened) -> None:
-    _measure(
+    _measure_counted(
         benchmark,
+        opened.redis_url,
+        "B",
         len(opened.auctions),
         lambda calls: opened.run(calls, 200),
         lambda: ((_bids(opened),), {}),
@@ -196,7 +220,14 @@ def test_asgi_win(benchmark: Any, opened: Opened) -> None:
         opened.run(bids, 200)
         return ([_win(json.loads(body)) for _, body in bids],), {}
 
-    _measure(benchmark, len(opened.auctions), lambda wins: opened.run(wins, 200), bid)
+    _measure_counted(
+        benchmark,
+        opened.redis_url,
+        "W",
+        len(opened.auctions),
+        lambda wins: opened.run(wins, 200),
+        bid,
+    )
 
 
 def _win(request: requests.Request) -> Call:
@@ -280,4 +311,4 @@ def test_group_commit(benchmark: Any, opened: Opened, ledger: Ledger, at_once: i
         work = many(ledger, remember, range(start, start + BIDS), at_once)
         opened.loop.run_until_complete(work)
 
-    _measure(benchmark, BIDS, commit)
+    _measure_counted(benchmark, opened.redis_url, "B", BIDS, commit)
