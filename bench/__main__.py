@@ -13,10 +13,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from bench import compare, render
-from bench.about import ROOT
+from bench import compare, ready, render
+from bench.about import LOAD_BEFORE, ROOT, load
+from bench.processes import BenchError
 from bench.runs import MICRO, RUNS
 from bench.sections import socket
 
@@ -25,6 +26,7 @@ MICRO_OPTIONS: Final = (
     "-q",
     "--benchmark-timer=time.process_time",
     "--benchmark-columns=median,iqr,rounds",
+    "-Wignore::pytest_benchmark.logger.PytestBenchmarkWarning",  # of none, once interrupted
 )
 OUTPUT: Final = ROOT / "build" / "bench"
 
@@ -48,16 +50,34 @@ def main() -> None:
         parser.error(f"--against: name a copy of build/bench, found {chosen.against}")
     if unknown := set(chosen.kind) - set(RUNS):
         parser.error(f"no such run: {', '.join(unknown)} (there are {', '.join(RUNS)})")
-    shutil.rmtree(OUTPUT, ignore_errors=True)
-    OUTPUT.mkdir(parents=True)
-    os.chdir(ROOT)
-    started = time.monotonic()
+    if chosen.keep and (reason := ready.why_not_keep()):
+        parser.error(reason)
     kinds = chosen.kind or [
         kind for kind, run in RUNS.items() if run.quick is not None or not chosen.quick
     ]
+    try:
+        before = {kind: compare.earlier(kind, against) for kind in kinds}
+    except BenchError as error:
+        parser.error(str(error))
+    if against is not None and not any(before.values()):
+        parser.error(f"--against: {against} has no results of {', '.join(kinds)}")
+    ready.check()
+    with ready.orderly_end():
+        _run_all(kinds, before, chosen)
+
+
+def _run_all(
+    kinds: list[str], before: dict[str, dict[str, Any] | None], chosen: argparse.Namespace
+) -> None:
+    """Run benchmarks and report on them; keep the results if that is chosen and none has failed."""
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    OUTPUT.mkdir(parents=True)
+    os.chdir(ROOT)
+    os.environ[LOAD_BEFORE] = str(load())
+    started = time.monotonic()
     failed = [kind for kind in kinds if not _run(kind, _paced(kind, chosen))]
     print(f"all runs: {time.monotonic() - started:.0f} s")
-    _report(against, all=chosen.all)
+    _report(before, all=chosen.all)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
     if chosen.keep:
@@ -83,20 +103,35 @@ def _run(kind: str, options: tuple[str, ...]) -> bool:
         command = ["pytest", "bench/micro", *MICRO_OPTIONS, *options, f"--benchmark-json={output}"]
     else:
         command = [f"bench.{kind}_run", *options, "--output", str(output)]
-    status = subprocess.run([sys.executable, "-m", *command]).returncode
+    status = _wait([sys.executable, "-m", *command])
     print(f"{kind}: {time.monotonic() - started:.0f} s\n", flush=True)
     return status == 0
 
 
-def _report(against: Path | None, *, all: bool) -> None:
+def _wait(command: list[str]) -> int:
+    """Run a command and return its exit status; exit if it was interrupted, and has said so."""
+    with subprocess.Popen(command) as process:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            status = process.wait()
+            if status != ready.INTERRUPTED:
+                raise
+    if status == ready.INTERRUPTED:
+        sys.exit(status)
+    return status
+
+
+def _report(before: dict[str, dict[str, Any] | None], *, all: bool) -> None:
     results = render.read(OUTPUT)
     (OUTPUT / render.PAGE).write_text(render.render(results))
     for kind, result in results.items():
-        before = compare.earlier(kind, against)
-        if before is None:
+        earlier = before[kind]
+        if earlier is None:
             print(f"{kind}: no earlier results to compare with")
         else:
-            print("\n".join(compare.compare(RUNS[kind], before, result, all=all)))
+            print("\n".join(compare.compare(RUNS[kind], earlier, result, all=all)))
     if "socket" in results:
         print(f"\n{socket.ratios_table(results['socket']['ratios'])}")
 

@@ -15,6 +15,16 @@ from snapbid.base.version import version
 ROOT: Final = Path(__file__).parents[1]
 PEERS: Final = ("fastapi", "pydantic", "uvicorn", "redis")
 PACKAGES: Final = ("granian", "msgspec", "uvloop", "cython", *PEERS)
+SOURCES: Final = (
+    "src",
+    "native",
+    "bench",
+    "workload",
+    "requirements",
+    "pyproject.toml",
+    "setup.py",
+)
+LOAD_BEFORE: Final = "BENCH_LOAD_BEFORE"  # the load before the first of several runs
 
 
 def about() -> dict[str, Any]:
@@ -23,12 +33,16 @@ def about() -> dict[str, Any]:
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 2),
+        "load_before": float(os.environ.get(LOAD_BEFORE) or load()),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "versions": {"snapbid": version(), **_versions()},
         "commit": commit(),
     }
+
+
+def load() -> float:
+    return round(os.getloadavg()[0], 2)
 
 
 def _versions() -> dict[str, str]:
@@ -51,10 +65,10 @@ def write(result: dict[str, Any], output: Path | None) -> None:
 
 def commit() -> str:
     """Return the commit of the working tree, marked if there are changes."""
-    head = git("rev-parse", "--short=12", "HEAD")
+    head = git("rev-parse", "--short=12", "HEAD", at=ROOT)
     if not head:
         return "uncommitted"
-    changed = git("status", "--porcelain", "--", "src", "native", "bench", "setup.py")
+    changed = git("status", "--porcelain", "--", *SOURCES, at=ROOT)
     return f"{head}, changed" if changed else head
 
 

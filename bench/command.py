@@ -11,6 +11,7 @@ import click
 
 from bench.about import about, write
 from bench.client import MAX_SECONDS
+from bench.ready import check, orderly_end
 from snapbid.embedded import Home, Postgres, Redis
 
 TURN_S: Final = click.FloatRange(0, MAX_SECONDS, min_open=True)
@@ -33,8 +34,10 @@ def command(kind: str) -> Callable[[Measure], click.Command]:
         )
         @functools.wraps(measure)
         def main(output: Path | None, **options: Any) -> None:
+            check()
             origin = about()
-            write({"kind": kind, "about": origin, **measure(**options)}, output)
+            with orderly_end():
+                write({"kind": kind, "about": origin, **measure(**options)}, output)
 
         return main
 
@@ -56,6 +59,6 @@ def embedded(folder: Path) -> Iterator[tuple[Redis, Postgres]]:
         home = stack.enter_context(Home(folder))
         redis, postgres = Redis(home), Postgres(home)
         for store in (redis, postgres):
+            stack.callback(store.stop)  # first, since a start may be interrupted
             store.start()
-            stack.callback(store.stop)
         yield redis, postgres

@@ -1,14 +1,12 @@
 """ASGI applications with a constant answer, served with the product's own settings or by uvicorn.
 
-python -m bench.constant full|full_read|empty|empty_read [uvicorn|plain|taskless]
-
 `plain`: the worker's threads have the operating system's default scheduling. `taskless`: requests
 run without a task, as the product's bids and notices do.
 """
 
+import argparse
 import multiprocessing
 import os
-import sys
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
@@ -70,9 +68,13 @@ def _load_target(target: str, taskless: bool, _listening: object) -> Any:
 
 
 def main() -> None:
-    target = f"bench.constant:{sys.argv[1]}"
+    parser = argparse.ArgumentParser("python -m bench.constant", description=__doc__)
+    parser.add_argument("kind", choices=("full", "full_read", "empty", "empty_read"))
+    parser.add_argument("how", nargs="?", choices=("uvicorn", "plain", "taskless"))
+    chosen = parser.parse_args()
+    target = f"bench.constant:{chosen.kind}"
     settings = load(os.environ)
-    if "uvicorn" in sys.argv:
+    if chosen.how == "uvicorn":
         from bench.peers.uvicorn_server import run
 
         run(target, settings.port)
@@ -80,9 +82,9 @@ def main() -> None:
     multiprocessing.set_start_method("spawn")
     # The product's own function, so that the options stay the same, with another application.
     server = serve._server(settings)
-    if "plain" not in sys.argv:
+    if chosen.how != "plain":
         serve.schedule_as_batch()
-    taskless = "taskless" in sys.argv
+    taskless = chosen.how == "taskless"
     server.serve(target_loader=partial(_load_target, target, taskless), wrap_loader=False)
 
 

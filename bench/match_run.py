@@ -21,13 +21,11 @@ from time import thread_time_ns
 from typing import Any, Final
 
 import click
-import numpy as np
 
 from bench import measured
 from bench.about import ROOT
 from bench.command import command
 from bench.processes import cores, pinned
-from bench.scans import SCANS, best, carried, end_of, in_order
 from bench.snapshot import NOW_MS, SSP
 from bench.spread import spread
 from snapbid.bidding.lookups import Lookups
@@ -153,6 +151,8 @@ def _steps(subject: Subject) -> dict[str, Any]:
 
     The time of a step is a least-squares fit over all walks but the slowest hundredth.
     """
+    import numpy as np  # here, since --help needs no package of the peers
+
     steps, times, postings = [], [], []
     for walked in subject.measured():
         walked.next()
@@ -203,6 +203,8 @@ def _all(query: Query) -> Iterator[int]:
 
 def peers(subject: Subject, shape: str, count: int) -> dict[str, Any]:
     """Measure the alternatives (µs) on the same requests; best prices must agree with ours."""
+    from bench.scans import SCANS, best, carried, end_of, in_order
+
     index = subject.index
     prices = [index.price(rank) for rank in range(count)]
     ranked = in_order(count, shape)

@@ -3,13 +3,14 @@
 python -m bench.render
 """
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any, Final
 
 from bench import sizing
 from bench.runs import RUNS
-from bench.sections import limits
+from bench.sections import limits, socket
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results"
@@ -21,12 +22,14 @@ INTRODUCTION: Final = """\
 This page is rendered from `results/*.json` by `python -m bench.render`; do not edit it.
 
     make bench                   run everything, show what changed since the committed results
-    python -m bench --keep       the same, and make these the results to commit
+    python -m bench --keep       the same on an idle machine, and make these the results to commit
     make bench QUICK=1           what a change moves most, within three minutes
     python -m bench --long       more rounds for steadier figures, about half an hour
     python -m bench socket       only some of the runs; --help lists them
-    cp -r build/bench /tmp/main  keep the results of this checkout; then, of your change,
-    python -m bench socket --against /tmp/main            compare with them
+    rm -rf /tmp/main && cp -r build/bench /tmp/main
+                                 keep the results of this checkout; then, of your change,
+    make build && python -m bench socket --against /tmp/main
+                                 compare with them
     python -m bench.socket_run --rounds 3 --seconds 1     a quick socket run
     python -m pytest bench/micro -k decode --benchmark-timer=time.process_time
                                  one of those in one process
@@ -35,7 +38,8 @@ This page is rendered from `results/*.json` by `python -m bench.render`; do not 
 
 Each section explains its figures, and where and when they were measured. Compare figures of one
 table, or two runs on your machine; the committed figures are from another machine. Half of the
-rounds lie between the quartiles, so a change that stays between them is noise. For example, "asgi
+rounds lie between the quartiles, so a change that stays between them is noise. `--against` takes
+the drift of the machine, as a reference of the run shows it, out of the changes. For example, "asgi
 bid" is how long a core works on a bid from its body to its answer, with neither a socket nor the
 ledger; "asgi bid remembered" adds the ledger, and the section on sockets adds the server. A
 benchmark in one process, run alone, prints the time of a round, which is 400 calls for most:
@@ -60,7 +64,8 @@ creative has.
 def render(results: dict[str, dict[str, Any]]) -> str:
     """Render the page as Markdown."""
     sections = (RUNS[kind].section.render(result) for kind, result in results.items())
-    return "".join([INTRODUCTION, *sections])
+    short = [socket.in_short(results["socket"])] if "socket" in results else []
+    return "".join([INTRODUCTION, *short, *sections])
 
 
 def read(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
@@ -77,4 +82,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser("python -m bench.render", description=__doc__).parse_args()
     main()

@@ -9,7 +9,7 @@ bench/market/RESULTS.md. Needs two cores: one for the server, one for client and
 import argparse
 import json
 import os
-import signal
+import shutil
 import sys
 import tempfile
 import time
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bench import ready
 from bench.about import ROOT, about, git, write
 from bench.client import ClientError
 from bench.market import corpus, page, probes
@@ -32,7 +33,6 @@ from workload.requests import encode
 
 OUTPUT: Final = ROOT / "build" / "market"
 QUICK: Final = Turns(rounds=2, seconds=0.7, mixed_rounds=1, mixed_seconds=1.0)
-MOST_LOAD: Final = 1.0  # before figures that are to be committed
 PLAIN_MODES: Final = (NO_BID, BID, NOTICES, MIXED)
 
 
@@ -51,22 +51,23 @@ def main() -> None:
     checkouts = dict(each.partition("=")[::2] for each in chosen.checkout)
     if unknown := ({*chosen.bidder} | checkouts.keys()) - bidders.keys():
         parser.error(f"no such bidder: {', '.join(unknown)} (there are {', '.join(bidders)})")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that its servers are stopped
-    if chosen.keep and (load_before := os.getloadavg()[0]) > MOST_LOAD:
-        parser.error(
-            f"--keep: the load is {load_before:.1f}, so other programs use the cores and would be"
-            f" measured, too; wait until it is below {MOST_LOAD:g}"
-        )
-    output = page.RESULTS if chosen.keep else OUTPUT
-    output.mkdir(parents=True, exist_ok=True)
-    made, turns = corpus.make(), QUICK if chosen.quick else Turns()
-    were_run = [
-        run_to(output, bidders[name], checkouts.get(name), made, turns)
-        for name in chosen.bidder or bidders
-    ]
-    page.write(output, page.PAGE if chosen.keep else output / page.PAGE.name)
-    if not any(were_run):
-        sys.exit("no bidder was run")
+    if chosen.keep and (reason := ready.why_not_keep()):
+        parser.error(reason)
+    ready.check()
+    names, turns = chosen.bidder or list(bidders), QUICK if chosen.quick else Turns()
+    with ready.orderly_end():
+        OUTPUT.mkdir(parents=True, exist_ok=True)
+        made = corpus.make()
+        were_run = [
+            run_to(OUTPUT, bidders[name], checkouts.get(name), made, turns) for name in names
+        ]
+        page.write(OUTPUT, OUTPUT / page.PAGE.name)
+        if not any(were_run):
+            sys.exit("no bidder was run")
+        if chosen.keep:
+            for name in names:
+                shutil.copy(OUTPUT / f"{name}.json", page.RESULTS)
+            page.write(page.RESULTS, page.PAGE)
 
 
 def run_to(output: Path, bidder: Bidder, checkout: str | None, made: Corpus, turns: Turns) -> bool:

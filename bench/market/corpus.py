@@ -10,8 +10,8 @@ that looks up nothing else. Only the contract's rules keep a bidder from bidding
 deals, seats, privacy signals, test requests or currencies other than USD.
 """
 
+import argparse
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -209,4 +209,6 @@ def write(directory: Path, corpus: Corpus) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), make())
+    parser = argparse.ArgumentParser("python -m bench.market.corpus", description=__doc__)
+    parser.add_argument("directory", type=Path)
+    write(parser.parse_args().directory, make())

@@ -3,6 +3,7 @@
 python -m bench.market.page       bench/market/RESULTS.md from bench/market/results
 """
 
+import argparse
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -185,4 +186,5 @@ def write(directory: Path = RESULTS, page: Path = PAGE) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser("python -m bench.market.page", description=__doc__).parse_args()
     write()

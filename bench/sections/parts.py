@@ -11,7 +11,8 @@ TICKS: Final = 20  # for a figure of it
 class Figure(NamedTuple):
     """A figure to compare with an earlier one, and its spread.
 
-    Two figures whose spreads overlap have not moved. A figure measured once has no spread.
+    Two figures whose spreads overlap have not moved. A figure measured once has no spread. If it
+    `drifts` it is a time or a rate, which changes with the speed of the machine.
     """
 
     name: str  # with its unit
@@ -19,11 +20,14 @@ class Figure(NamedTuple):
     low: float | None = None
     high: float | None = None
     less_is_better: bool = True
+    drifts: bool = True
 
 
-def spread_figure(name: str, own: dict[str, float], *, less_is_better: bool = True) -> Figure:
+def spread_figure(
+    name: str, own: dict[str, float], *, less_is_better: bool = True, drifts: bool = True
+) -> Figure:
     """Build a figure from several measurements (`bench.spread`)."""
-    return Figure(name, own["median"], own["q1"], own["q3"], less_is_better)
+    return Figure(name, own["median"], own["q1"], own["q3"], less_is_better, drifts)
 
 
 class Section(Protocol):

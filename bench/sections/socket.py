@@ -50,6 +50,20 @@ were answered 204 because their time had run out.
   equal.
 """
 
+IN_SHORT: Final = """
+## In short
+
+What a bid costs with {campaigns:,} campaigns and one worker on one core, from
+[the runs over sockets](#over-sockets), which tell the machine, the date and the method.
+
+"""
+SATURATED: Final = {
+    "bid": "a bid, end to end: reading it from the socket, the decision, remembering it in Redis,"
+    " and the answer; only the worker's own time",
+    "no-bid": "a no-bid, end to end: the same without Redis",
+    "win": "a win notice, end to end: it is settled in Redis before it is answered",
+}
+
 HALF_TEXT: Final = """
 At half of each contender's capacity, requests leave on schedule, however slow the answers are,
 and latency counts from the scheduled time. Figures are medians of {half_rounds} rounds of
@@ -95,18 +109,45 @@ def render(result: dict[str, Any]) -> str:
     )
 
 
+def in_short(result: dict[str, Any]) -> str:
+    """Render the section that tells first what a bid costs."""
+    rows = []
+    for name, text in SATURATED.items():
+        if own := result["figures"].get(name):
+            us, rate = own["processor_us"]["median"], own["requests_per_s"]["median"]
+            rows.append((text, f"{us:.1f} µs of a core, {rate:,.0f} a second"))
+    half, peer = result["half"]["bid"], result["ratios"]["a bid, to the FastAPI peer's"]
+    redis_us, late_ms = half["redis_us"]["median"], half["lag_ms"]["median"]
+    latencies = f"{half['p50_ms']['median']:.2f} / {half['p99_ms']['median']:.2f} ms"
+    rows += [
+        ("Redis' part of a bid, on another core, at half as many a second", f"{redis_us:.1f} µs"),
+        (
+            "latency of a bid at half as many a second, p50 / p99: on loopback, counted from when"
+            f" the request was due, the client's own delay (p99: {late_ms:.2f} ms) included",
+            latencies,
+        ),
+        (
+            "bids a second, to those of the same bidder with FastAPI, pydantic, uvicorn and"
+            " redis-py on the same Redis",
+            f"{peer['requests']['median']:.1f} times",
+        ),
+    ]
+    return IN_SHORT.format(**result["method"]) + table(("", ""), rows)
+
+
 def figures(result: dict[str, Any]) -> Iterator[Figure]:
     for name, own in result["figures"].items():
         yield spread_figure(f"{name}, requests/s", own["requests_per_s"], less_is_better=False)
         yield spread_figure(f"{name}, processor µs", own["processor_us"])
-        yield Figure(f"{name}, MiB", own["memory_mib"])
+        yield Figure(f"{name}, MiB", own["memory_mib"], drifts=False)
     for name, own in result["half"].items():
         for quantile in ("p50_ms", "p99_ms"):
             yield spread_figure(f"{name} at half, {quantile}", own[quantile])
     for name, own in result["added_us"].items():
         yield spread_figure(f"added by {name}, µs", own)
     for name, own in result["ratios"].items():
-        yield spread_figure(f"ratio of {name}", own["requests"], less_is_better=False)
+        requests = own["requests"]
+        yield spread_figure(f"ratio of {name}", requests, less_is_better=False, drifts=False)
 
 
 def contenders(figures: dict[str, Any], method: dict[str, Any]) -> str:

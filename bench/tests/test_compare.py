@@ -1,15 +1,19 @@
 """Tests of which differences between results count as moves."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench import __main__, render
 from bench.compare import compare
 from bench.runs import RUNS, Run
+from bench.sections import socket
 from bench.sections.parts import Figure
 
-ABOUT = {"commit": "a", "cpu": "one"}
+ABOUT = {"commit": "a", "cpu": "one", "load_before": 0.2, "python": "3.11.7", "versions": {}}
 
 
 class Section:
@@ -23,7 +27,7 @@ class Section:
             yield Figure(name, *values)._replace(less_is_better=name != "rate")
 
 
-def result(about: dict[str, str] = ABOUT, **figures: tuple[float, ...]) -> dict[str, Any]:
+def result(about: dict[str, Any] = ABOUT, **figures: tuple[float, ...]) -> dict[str, Any]:
     return {"kind": "any", "about": about, "figures": figures}
 
 
@@ -59,11 +63,94 @@ def test_more_is_better_of_a_rate() -> None:
     assert "WORSE" in lines(result(rate=(12.0,)), result(rate=(10.0,)))
 
 
-def test_drift_of_the_machine_is_not_a_move() -> None:
-    before = result(time=(10.0,), other=(5.0,))
-    assert "WORSE" not in lines(before, result(time=(12.4,), other=(6.0,)), "other")
-    assert "the machine: +20% (other)" in lines(before, result(time=(9.0,), other=(6.0,)), "other")
-    assert "WORSE" in lines(before, result(time=(14.0,), other=(6.0,)), "other")
+@pytest.mark.parametrize(
+    ("before", "after", "drift", "said"),
+    [
+        ({"time": (10.0,)}, {"time": (12.4,)}, 1.2, "2 have not moved"),
+        ({"time": (10.0,)}, {"time": (24.0,)}, 1.2, "10.00 ->       24.00   +100%  WORSE"),
+        ({"time": (10.0,)}, {"time": (13.5,)}, 1.2, "13.50    +12%  WORSE"),
+        ({"time": (10.0,)}, {"time": (10.0,)}, 0.8, "10.00    +25%  WORSE"),
+        ({"time": (10.0, 9.0, 11.0)}, {"time": (13.5, 13.0, 14.0)}, 1.2, "2 have not moved"),
+        ({"rate": (10.0,)}, {"rate": (8.0,)}, 1.25, "2 have not moved"),
+        ({"rate": (10.0,)}, {"rate": (10.0,)}, 1.25, "10.00    +25%  better"),
+        ({"rate": (10.0,)}, {"rate": (5.0,)}, 1.25, "5.00    -38%  WORSE"),
+    ],
+)
+def test_a_change_is_measured_without_the_drift_of_the_machine(
+    before: dict[str, Any], after: dict[str, Any], drift: float, said: str
+) -> None:
+    old, new = result(**before, other=(5.0,)), result(**after, other=(5.0 * drift,))
+    text = lines(old, new, "other")
+    assert said in text
+    assert f"the machine drifted by {drift - 1:+.0%} (other)" in text
+
+
+@pytest.mark.parametrize(("drift", "named"), [(2.0, "+100%"), (1.35, "+35%"), (0.7, "-30%")])
+def test_nothing_is_compared_beyond_a_drift_of_a_third(drift: float, named: str) -> None:
+    before, after = result(time=(10.0,), other=(5.0,)), result(time=(20.0,), other=(5.0 * drift,))
+    text = lines(before, after, "other")
+    assert f"the machine drifted by {named} (other)" in text
+    assert "repeat the run" in text
+    assert "have not moved" not in text
+
+
+def test_memory_and_ratios_do_not_drift() -> None:
+    steady = {each.name for each in socket.figures(render.read()["socket"]) if not each.drifts}
+    assert {"bid, MiB", "ratio of a bid, to the constant answer"} <= steady
+    assert not [name for name in steady if "µs" in name or "requests/s" in name or "_ms" in name]
+
+
+def test_the_heading_has_both_loads() -> None:
+    assert "load before the run: 0.2 -> 0.9" in lines(
+        result(), result(ABOUT | {"load_before": 0.9})
+    )
+    for about in (ABOUT, ABOUT | {"load_before": 1.1}):
+        text = lines(result(about), result())
+        assert ("a busy machine" in text) == (about is not ABOUT)
+
+
+def test_the_heading_names_other_versions_and_methods() -> None:
+    before = result(ABOUT | {"versions": {"granian": "1", "uvloop": "2"}})
+    after = result(ABOUT | {"versions": {"granian": "2", "uvloop": "2"}, "python": "3.13.1"})
+    before |= {"method": {"rounds": 5, "wins": {"win": 5}, "seconds": 2}}
+    after |= {"method": {"rounds": 3, "wins": {"win": 6}, "seconds": 2, "new": 1}}
+    text = lines(before, after)
+    for named in ("granian: 1 -> 2", "Python: 3.11.7 -> 3.13.1", "rounds: 5 -> 3", "win: 5 -> 6"):
+        assert f"  {named}\n" in text
+    assert "new: none -> 1" in text
+    assert "uvloop" not in text
+    assert "seconds" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "truncated"),
+        ('{"kind": "ledger"', "truncated"),
+        ('{"kind": "ledger"}', "`about`"),
+        ('{"kind": "ledger", "about": {"commit": "a"}}', "`cpu`"),
+        (json.dumps({"kind": "drain", "about": ABOUT}), "results of drain"),
+        (None, "no results of ledger"),
+    ],
+)
+def test_earlier_results_are_read_before_the_first_run(
+    text: str | None,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "ledger.json"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setattr("sys.argv", ["bench", "ledger", "--against", str(tmp_path)])
+    monkeypatch.setattr(__main__, "OUTPUT", tmp_path / "output")
+    monkeypatch.setattr(__main__, "_run", lambda *_: pytest.fail("it runs"))
+    with pytest.raises(SystemExit):
+        __main__.main()
+    error = capsys.readouterr().err
+    assert str(file if text is not None else tmp_path) in error
+    assert said in error
 
 
 def test_new_and_gone() -> None:
@@ -81,5 +168,5 @@ def test_a_different_processor_is_reported() -> None:
 def test_results_of_another_form(figures: Any) -> None:
     before = {"kind": "any", "about": ABOUT, "figures": {"bid": 1.0}}
     for run in RUNS.values():
-        (_, said) = compare(run, before, before | {"figures": figures}, all=False)
+        *_, said = compare(run, before, before | {"figures": figures}, all=False)
         assert "not compared" in said

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from bench.contenders import Contender, Wins, ask
+from bench.market import __main__ as market
 from bench.market import corpus, page, probes
 from bench.market.__main__ import main, run, run_to
 from bench.market.bidders import MODES, Bidder, Place, Started, load
@@ -295,10 +296,40 @@ def test_figures_of_a_busy_machine_are_not_kept(
     monkeypatch.setattr("os.getloadavg", lambda: (1.5, 0.0, 0.0))
     monkeypatch.setattr("sys.argv", ["bench.market", "--keep"])
     monkeypatch.setattr(corpus, "make", lambda: pytest.fail("it runs"))
-    monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(SystemExit):
         main()
     assert "--keep: the load is 1.5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_result_is_replaced_only_by_a_whole_run(
+    interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = page.read()["snapbid"] | {"bidder": "oracle"}
+
+    def measure(*_: Any) -> dict[str, Any]:
+        if interrupted:
+            raise KeyboardInterrupt
+        return result | {"seconds": 12}
+
+    kept = tmp_path / "results"
+    kept.mkdir()
+    (kept / "oracle.json").write_text(json.dumps(result))
+    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.0, 0.0))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["bench.market", "--keep"])
+    monkeypatch.setattr(corpus, "make", lambda: CORPUS)
+    monkeypatch.setattr(page, "RESULTS", kept)
+    monkeypatch.setattr(page, "PAGE", tmp_path / "RESULTS.md")
+    monkeypatch.setattr(market, "OUTPUT", tmp_path / "build")
+    monkeypatch.setattr(market, "load", lambda: {"oracle": OracleBidder()})
+    monkeypatch.setattr(market, "run", measure)
+    monkeypatch.setattr("bench.ready.check", lambda: None)
+    with suppress(SystemExit, KeyboardInterrupt):
+        main()
+    (found,) = page.read(kept).values()
+    assert found["seconds"] == (result["seconds"] if interrupted else 12)
+    assert page.PAGE.exists() is not interrupted
 
 
 def test_the_page_names_bidders_that_were_not_the_limit() -> None:

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from bench import ledger_run, limits_run, sizing
-from bench.render import read, render
+from bench.render import HERE, PAGE, read, render
 from bench.runs import RUNS
 from bench.sections import socket
 from snapbid.embedded import Home, Redis
@@ -24,6 +25,25 @@ def test_a_section_says_when_and_where(kind: str) -> None:
     assert RESULTS[kind]["about"]["commit"] in section
     assert "{" not in section
     assert section in render(RESULTS)
+
+
+def test_the_page_is_rendered_from_the_results() -> None:
+    assert (HERE / PAGE).read_text() == render(RESULTS)
+
+
+def test_the_page_begins_with_what_a_bid_costs() -> None:
+    result = deepcopy(RESULTS["socket"])
+    bid = result["figures"]["bid"]
+    bid["processor_us"]["median"], bid["requests_per_s"]["median"] = 28.44, 33_092.6
+    result["half"]["bid"]["p99_ms"]["median"] = 7.125
+    result["figures"].pop("win", None)
+    short = socket.in_short(result)
+    assert short in render({"socket": result}).partition("## Over sockets")[0]
+    assert " | 28.4 µs of a core, 33,093 a second |\n" in short
+    assert " / 7.12 ms |" in short
+    assert "win notice" not in short
+    result["figures"]["win"] = bid
+    assert "| a win notice" in socket.in_short(result)
 
 
 @pytest.mark.parametrize("kind", RESULTS)
