@@ -38,13 +38,14 @@ This page is rendered from `results/*.json` by `python -m bench.render`; do not 
 
 Each section explains its figures, and where and when they were measured. Compare figures of one
 table, or two runs on your machine; the committed figures are from another machine. Half of the
-rounds lie between the quartiles, so a change that stays between them is noise. `--against` takes
-the drift of the machine, as a reference of the run shows it, out of the changes. For example, "asgi
-bid" is how long a core works on a bid from its body to its answer, with neither a socket nor the
-ledger; "asgi bid remembered" adds the ledger, and the section on sockets adds the server. A
-benchmark in one process, run alone, prints the time of a round, which is 400 calls for most:
-divide by these to get the figure on this page. What a section describes and its tables lack is not
-measured yet.
+rounds lie between the quartiles, so a change that stays between them is noise. `--against` leaves
+out of the changes by how much the machine itself drifted, which a reference of each run shows.
+
+For example, "asgi bid" is how long a core works on a bid from its body to its answer, with neither
+a socket nor the ledger; "asgi bid remembered" adds the ledger, and the section on sockets adds the
+server. A benchmark in one process, run alone, prints the time of a round, which is 400 calls for
+most: divide by these to get the figure on this page. What a section describes and its tables lack
+is not measured yet.
 
 [A separate benchmark](market/README.md), `make market`, measures the product beside other
 bidders.
