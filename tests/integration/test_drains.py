@@ -124,6 +124,24 @@ async def test_what_was_lost_is_added_to_budgets_by_one_of_them(
         assert sum(allowances) == SHARDS * 1_000_000
 
 
+async def test_an_empty_ledger_is_taken_over_after_an_outage(bench: Bench, database: str) -> None:
+    async with connected(database) as one, connected(database) as two:
+        drains = Partner(bench, one), Partner(bench, two)
+        await count_everywhere(bench, random.Random(2))
+        for _ in range(3):
+            parts = [await each.round() for each in drains]
+        assert sorted(map(len, parts)) == [2, 2]
+        await bench.redis.flushall()
+        for each in drains:
+            await each.drain.begin()  # as after an outage, before each sees the other ledger
+        for _ in range(4):
+            parts = [await each.round() for each in drains]
+        await count_everywhere(bench, random.Random(3))
+        parts = [await each.round() for each in drains]
+        assert sorted(map(len, parts)) == [2, 2]
+        assert not await bench.ledger.undrained(), "each waits for the other's leases"
+
+
 @pytest.fixture
 async def proxy(fresh_redis: str) -> AsyncIterator[FaultProxy]:
     async with FaultProxy(Path(urlsplit(fresh_redis).path)) as proxy:

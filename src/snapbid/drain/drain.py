@@ -126,7 +126,11 @@ class Drain:
         those again.
         """
         if not self._is_own:
-            await own(connection, self._shards, is_known=self._was_own)
+            try:
+                await own(connection, self._shards, is_known=self._was_own)
+            except ShardsUnavailableError:  # other drains wait for these leases, as we for theirs
+                await leases.release(connection, (await leases.look(connection)).mine)
+                raise
             self._is_own = self._was_own = True
         shards = await self._leased(connection)
         states: dict[int, ShardState] = {}
