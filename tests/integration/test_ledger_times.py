@@ -21,8 +21,10 @@ from support.remembered import (
     settle_all,
 )
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.ledger.bids.ledger import Ledger
-from snapbid.ledger.bids.records import BILLING, WIN
+from snapbid.ledger.bids.records import BILLING, SPOOLED, WIN, pack_notice
+from snapbid.ledger.scripts import script
 
 LONG_S = 4 * 86_400  # long enough to remember over the end of a day
 PRICE = 2_345_678
@@ -162,3 +164,19 @@ async def test_a_whole_century_has_the_right_days(
             assert await ledger.settle(BILLING, auction, b"1") == "c"
     counted = expected(bids=1, imps=1)
     assert counts(store) == {day_of(day.timestamp()): counted for day in days}
+
+
+# -- clocks of several machines -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("early_ms", "letter"), [(1, b"c"), (50, b"c"), (51, b"u")])
+async def test_a_win_may_seem_to_come_before_its_bid(
+    ledger: Ledger, clock: Clock, store: Any, early_ms: int, letter: bytes
+) -> None:
+    """It comes to a machine whose clock is behind, and which does not know this run of Redis."""
+    assert await remember(ledger, b"a", (b"1", 1, 1))
+    came, unknown = (int(clock.now) - 1, 1000 - early_ms), (1, 0)
+    packed = pack_notice(WIN | SPOOLED, 0, b"a", b"1", came, unknown)
+    settle = store.register_script(script("settle", simulated=True))
+    args = [int(clock.now * 1000), TTL_S, packed]
+    assert settle(keys=ShardKeys(0).script_keys, args=args) == letter

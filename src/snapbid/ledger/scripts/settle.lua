@@ -23,7 +23,8 @@
 -- for the one with the latest time. If all bids seem newer, because clocks differ or were set, the oldest is
 -- meant. But the notice's bid is lost, and none of these is meant, if they were made after the start of a
 -- Redis run that the notice's worker had not yet seen, after another warehouse adopted the ledger, or after
--- the expiry of a time bucket that may have had it.
+-- the expiry of a time bucket that may have had it; unless the oldest seems newer by so little that clocks
+-- explain it, as of a win that came within milliseconds to another machine.
 -- A notice that was long in transit is treated like one from a spool, since it may have been spooled as well
 -- by now. It counts for the current record if that seems to be in the future: the clock was set back. If
 -- that may have happened in transit, the sender's time differs from that of Redis.
@@ -63,6 +64,9 @@ local function find_meant(bucket, field, came_ms, known_ms)
     return found
   end
   local made_ms = oldest.made_ms
+  if made_ms - came_ms <= NOTED_STEP_BACK_MS then
+    return oldest
+  end
   if known_ms == 0 then
     known_ms = came_ms - UNNOTICED_MS
   end
