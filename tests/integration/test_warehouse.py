@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import json
+from collections.abc import Callable
 from secrets import token_hex
 from typing import Any
 
@@ -13,8 +14,9 @@ from support.stack import connected, fetch, lock_is_awaited
 from snapbid.base.risks import forbids
 from snapbid.base.version import version
 from snapbid.campaigns.document import decode, parse
+from snapbid.drain.events import STORE_ERRORS
 from snapbid.embedded import Postgres, demo
-from snapbid.warehouse import campaigns, registry
+from snapbid.warehouse import campaigns, fence, persons, rates, registry
 from snapbid.warehouse import migrate as schema
 from snapbid.warehouse.migrate import MigrationError, files, migrate
 from snapbid.warehouse.risks import fetch_risks
@@ -328,6 +330,26 @@ class TestCampaigns:
             await second
             names = [row.id for row in (await campaigns.fetch_since(connection, 0)).changed]
             assert names == ["slow", "quick"]
+
+
+@pytest.mark.parametrize(
+    ("table", "fetch"),
+    [
+        ("warehouse_identity", fence.identity),
+        ("warehouse_identity", lambda connection: fence.owner(connection, "e1", 0)),
+        ("operator_rate_revision", rates.revision),
+        ("suppression_key", persons.fetch_suppression),
+        ("suppression_key", persons.fetch_key),
+    ],
+)
+async def test_a_warehouse_that_is_being_restored_is_unavailable(
+    connection: asyncpg.Connection, table: str, fetch: Callable[[asyncpg.Connection], Any]
+) -> None:
+    """Its tables exist, but have no rows yet. No event is to blame for the error."""
+    await connection.execute(f"truncate {table}")
+    with pytest.raises(asyncpg.CannotConnectNowError, match=f"{table} is empty") as caught:
+        await fetch(connection)
+    assert caught.value.sqlstate in STORE_ERRORS
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import asyncpg
 
+from snapbid.warehouse.unavailable import present
+
 
 class Batch(NamedTuple):
     """A batch of counters; `segment` is the run that was current when it was read."""
@@ -36,7 +38,8 @@ class Owner(NamedTuple):
 
 async def identity(connection: asyncpg.Connection) -> str:
     """Fetch the warehouse's id, which its backups share."""
-    return str(await connection.fetchval("select id from warehouse_identity"))
+    id = await connection.fetchval("select id from warehouse_identity")
+    return str(present(id, "warehouse_identity"))
 
 
 async def name_of(connection: asyncpg.Connection, table: str) -> str:
@@ -63,6 +66,7 @@ async def owner(connection: asyncpg.Connection, epoch: str, shard: int) -> Owner
         epoch,
         shard,
     )
+    row = present(row, "warehouse_identity")
     absorbed = None if row["batch"] is None else Batch(row["batch"], row["segment"])
     return Owner(str(row[0]), row[1], absorbed)
 

@@ -9,6 +9,7 @@ import asyncpg
 from snapbid.campaigns.persons import PersonKey
 from snapbid.campaigns.suppression import Suppression
 from snapbid.warehouse import conversions
+from snapbid.warehouse.unavailable import present
 
 # Matches rows whose text contains an id in quotes: one of $1 as it is, or of $2 in any spelling.
 # The caller then compares exactly.
@@ -108,12 +109,14 @@ async def fetch_suppression(connection: asyncpg.Connection) -> Suppression:
     row = await connection.fetchrow(
         "select key, array(select hash from suppressed) as hashes from suppression_key"
     )
+    row = present(row, "suppression_key")
     return Suppression(bytes(row["key"]), frozenset(map(bytes, row["hashes"])))
 
 
 async def fetch_key(connection: asyncpg.Connection) -> PersonKey:
     """Fetch the secret key with which persons are hashed."""
-    return PersonKey(bytes(await connection.fetchval("select key from suppression_key")))
+    key = await connection.fetchval("select key from suppression_key")
+    return PersonKey(bytes(present(key, "suppression_key")))
 
 
 async def fetch_mark(connection: asyncpg.Connection) -> tuple[object, ...]:

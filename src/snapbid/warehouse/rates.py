@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import asyncpg
 
 from snapbid.campaigns.rules import Check, Mistakes, Path, object_of, report, shown
+from snapbid.warehouse.unavailable import present
 
 RateEntry: TypeAlias = tuple[str, date, Decimal]
 RateTable: TypeAlias = dict[str, list[tuple[date, Decimal]]]
@@ -105,7 +106,8 @@ async def remove(connection: asyncpg.Connection, currency: str, day: date | None
 
 async def revision(connection: asyncpg.Connection) -> int:
     """Fetch a number that changes with every change to the rates."""
-    return int(await connection.fetchval("select revision from operator_rate_revision"))
+    number = await connection.fetchval("select revision from operator_rate_revision")
+    return int(present(number, "operator_rate_revision"))
 
 
 async def fetch_all(connection: asyncpg.Connection) -> RateTable:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import asyncpg
 
@@ -25,6 +25,8 @@ OUTDATED: Final = (
     asyncpg.InvalidColumnReferenceError,  # no unique constraint for `on conflict`
 )
 NO_SCHEMA: Final = "the warehouse's schema does not fit this program: run snapbid migrate"
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -52,6 +54,17 @@ async def session(dsn: str, **settings: Any) -> AsyncIterator[asyncpg.Connection
         yield connection
     finally:
         connection.terminate()
+
+
+def present(fetched: T | None, table: str) -> T:
+    """Return what was fetched from a table that always has one row.
+
+    Raises CannotConnectNowError if the row is missing, as while a backup is being restored: its
+    tables are created before they are filled.
+    """
+    if fetched is None:
+        raise asyncpg.CannotConnectNowError(f"{table} is empty, as while a backup is restored")
+    return fetched
 
 
 def describe(error: BaseException, dsn: str) -> str:
