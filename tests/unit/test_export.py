@@ -169,6 +169,8 @@ def test_alert_rules_have_the_form_of_prometheus() -> None:
             promql_parser.parse_duration(rule["for"])
         shown = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
         assert shown <= TARGET_LABELS | set(re.findall(r"\w+", rule["expr"]))
+        if "by (instance" in rule["expr"]:
+            assert "{{ $labels.instance }}" in rule["annotations"]["summary"], rule["alert"]
 
 
 RISK = re.compile(r'snapbid_store_risk\{risk([=!]~)"([^"]+)"\}')
@@ -230,6 +232,46 @@ def test_prometheus_takes_the_rules_and_the_expressions_of_the_dashboard(tmp_pat
         verdicts[name] = done.returncode == 0, done.stderr
     assert verdicts["alerts"] == verdicts["all"] == (True, "")
     assert not verdicts["wrong"][0]
+
+
+TROUBLES = [  # a series, its values on a machine without and with a problem, the alert
+    ('snapbid_store_up{store="redis"', "1x20", "0x20", "SnapbidRedisUnavailable"),
+    ('snapbid_store_up{store="warehouse"', "1x20", "0x20", "SnapbidWarehouseUnavailable"),
+    ('snapbid_bid_seconds_bucket{le="0.05"', "0+90x20", "0x20", "SnapbidSlow"),
+    ('snapbid_bid_seconds_bucket{le="0.1"', "0+90x20", "0+9x20", "SnapbidSlow"),
+    ('snapbid_bid_seconds_bucket{le="+Inf"', "0+90x20", "0+9x20", "SnapbidSlow"),
+    ('snapbid_http_requests_total{route="report",status="500"', "0x20", "0+9x20",
+     "SnapbidInternalErrors"),
+    ('snapbid_event_requests_total{code="UNAVAILABLE"', "0x20", "0+9x20", "SnapbidEventsRefused"),
+    ('snapbid_spool_bytes{job="snapbid"', "0x20", "9x20", "SnapbidNoticesSpooled"),
+    ('snapbid_auction_log_lost_total{job="snapbid"', "0x20", "0+9x20", "SnapbidAuctionLogLost"),
+    ('snapbid_auction_log_spool_bytes{job="snapbid"', "0x20", "3e8x20", "SnapbidAuctionLogBehind"),
+]  # fmt: skip
+
+
+def test_alerts_of_a_machine_name_it(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    (tmp_path / "alerts.yml").write_text(read("alerts.yml"))
+    series = [
+        {"series": f'{name},instance="{machine}"}}', "values": values}
+        for name, *by_machine, _ in TROUBLES
+        for machine, values in zip(("m1", "m2"), by_machine, strict=True)
+    ]
+    fired = [{"labels": f'{{alertname="{alert}",instance="m2"}}', "value": 1}
+             for alert in sorted({alert for *_, alert in TROUBLES})]  # fmt: skip
+    question = 'count by (alertname, instance) (ALERTS{alertstate="firing"})'
+    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": [
+        {"expr": question, "eval_time": "15m", "exp_samples": fired}
+    ]}]  # fmt: skip
+    (tmp_path / "tests.yml").write_text(
+        yaml.safe_dump({"rule_files": ["alerts.yml"], "tests": tests})
+    )
+    done = subprocess.run(
+        [promtool, "test", "rules", tmp_path / "tests.yml"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:

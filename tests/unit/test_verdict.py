@@ -62,8 +62,8 @@ def risks(store: Any, name: str, severity: Any) -> dict[StoreName, list[Risk]]:
     return {store: [Risk(store, name, severity, "it is so", "stop it")]}
 
 
-def disk(free_mib: int, files: int | None) -> Disk:
-    return Disk("SNAPBID_HOME", Path("/var/lib/snapbid"), free_mib * 2**20, 64 * 2**20, files)
+def disk(free_mib: int, files: int | None, setting: str = "SNAPBID_HOME") -> Disk:
+    return Disk(setting, Path("/var/lib/snapbid"), free_mib * 2**20, 64 * 2**20, files)
 
 
 def drain(*troubles: str) -> DrainReport:
@@ -189,6 +189,39 @@ def test_advice_fits_the_cause(answers: Answers, remedy: str) -> None:
     standing = SspStanding("acme", {"1m": answers, "15m": answers})
     (cause,) = Judge().judge(1.0, replace(GOOD, standings=[standing])).causes
     assert remedy in cause.remedy
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "remedy"),
+    [
+        (
+            {"disks": [disk(0, None)]},
+            "the disk of SNAPBID_HOME",
+            "free space there (df -h, df -i): notices cannot be spooled while Redis is unavailable,"
+            " and changed campaigns do not reach the workers",
+        ),
+        (
+            {"disks": [disk(0, None, "SNAPBID_AUCTION_LOG")]},
+            "the disk of SNAPBID_AUCTION_LOG",
+            "free space there (df -h, df -i): rows of the auction log are lost",
+        ),
+        (
+            {"drains": [drain("paused the counters: Redis is unavailable (no answer); retrying")]},
+            "the drain on east: paused the counters: Redis is unavailable (no answer); retrying",
+            "nothing is lost, the drain catches up afterwards; remove the cause: a full disk"
+            " (df -h), a lock, a store or a network that is down",
+        ),
+        (
+            {"drains": [drain("paused the counters: the ledger belongs to w2: set the URLs")]},
+            "the drain on east: paused the counters: the ledger belongs to w2",
+            "set the URLs",
+        ),
+    ],
+)
+def test_the_remedy_is_that_of_the_cause(change: dict[str, Any], text: str, remedy: str) -> None:
+    (cause,) = Judge().judge(1.0, replace(GOOD, **change)).causes
+    assert cause.text.startswith(text)
+    assert cause.remedy == remedy
 
 
 def test_an_outage_that_is_over_is_a_note() -> None:

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from snapbid.base.settings import VARIABLES
 from snapbid.base.words import counted
 from snapbid.ledger.admin.audits import STALE_S as AUDIT_STALE_S
 from snapbid.ledger.admin.parts import names
@@ -37,6 +38,15 @@ NOT_READY_REMEDY: Final = (
     "check the log of serve, which says why; campaigns: the warehouse is unavailable, snapbid"
     " migrate has not run, or the workers refuse the catalog or wait for the members of audiences"
 )
+DRAIN_REMEDY: Final = (
+    "nothing is lost, the drain catches up afterwards; remove the cause: a full disk (df -h), a"
+    " lock, a store or a network that is down"
+)
+FULL: Final = {  # setting -> what a full disk of it means
+    VARIABLES["home"]: "notices cannot be spooled while Redis is unavailable, and changed campaigns"
+    " do not reach the workers",
+    VARIABLES["auction_log"]: "rows of the auction log are lost",
+}
 MIB: Final = 2**20
 CAPACITY: Final = (
     "check the latency on /ops: add workers, use a faster Redis, or ask for a longer tmax"
@@ -146,8 +156,7 @@ def _of_machines(snapshot: OpsSnapshot) -> Iterator[Cause]:
                 f"the disk of {disk.setting} ({disk.path}) is full: {disk.free / MIB:,.0f} MiB "
                 f"are free, {disk.needed / MIB:,.0f} may be needed at once"
                 + ("" if disk.files is None else f", {disk.files:,} inodes are left"),
-                "free space there (df -h, df -i): notices cannot be spooled while Redis is "
-                "unavailable, and changed campaigns do not reach the workers",
+                f"free space there (df -h, df -i): {FULL[disk.setting]}",
             )
     for difference in snapshot.differences:
         yield Cause(
@@ -158,13 +167,18 @@ def _of_machines(snapshot: OpsSnapshot) -> Iterator[Cause]:
         )
     for drain in snapshot.drains:
         for number, trouble in enumerate(drain.troubles):
+            text, remedy = _of_trouble(trouble)
             yield Cause(
-                f"drain {drain.host} {number}",
-                False,
-                f"the drain on {drain.host}: {trouble}",
-                "nothing is lost, the drain catches up afterwards; remove the cause: a full disk "
-                "(df -h), a lock, a store or a network that is down",
+                f"drain {drain.host} {number}", False, f"the drain on {drain.host}: {text}", remedy
             )
+
+
+def _of_trouble(trouble: str) -> tuple[str, str]:
+    """Split a drain's problem from the remedy that it names, unless the drain just retries."""
+    text, _, remedy = trouble.rpartition(": ")
+    if not text or trouble.endswith("; retrying"):
+        return trouble, DRAIN_REMEDY
+    return text, remedy
 
 
 def _of_stores(snapshot: OpsSnapshot) -> Iterator[Cause]:
