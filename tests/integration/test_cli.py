@@ -285,7 +285,7 @@ def test_click_ids(cli: Cli, database: str) -> None:
 def test_show(cli: Cli, tmp_path: Path) -> None:
     banner = {
         "id": "b\t", "media": "banner", "w": 1, "h": 1,
-        "adm": '<p title="{{imp_id}}">\n{{auction_id}}<img src="https://t.example/?cb={{cachebuster}}">'
+        "adm": '<p title="{{imp_id}}">\n{{auction_id}}<img src="https://{{campaign_id}}/?cb={{cachebuster}}">'
                "<script>f('{{campaign_id}}')</script>",
     }  # fmt: skip
     native = {"title": "{{imp_id}}", "link": {"url": "https://t.example/{{auction_id}}"}}
@@ -307,6 +307,7 @@ def test_show(cli: Cli, tmp_path: Path) -> None:
         "creative\tfield\tline\tmacro\tplace",
         "b\\t\tadm\t1\t{{imp_id}}\tattribute title of <p>",
         "b\\t\tadm\t2\t{{auction_id}}\ttext of <p>",
+        "b\\t\tadm\t2\t{{campaign_id}}\thost of a URL, attribute src of <img>",
         "b\\t\tadm\t2\t{{cachebuster}}\tURL parameter cb, attribute src of <img>",
         "b\\t\tadm\t2\t{{campaign_id}}\tscript of <script>",
         "n\tnative.link.url\t1\t{{auction_id}}\tURL",
@@ -315,7 +316,7 @@ def test_show(cli: Cli, tmp_path: Path) -> None:
     ]
     both = json.loads(done(cli("campaign", "show", "c1", "--json")))
     assert both["document"] == {**document, "status": "active"}
-    assert both["macros"][2] == {
+    assert both["macros"][3] == {
         "creative": "b\t", "field": "adm", "macro": "cachebuster", "line": 2,
         "where": "URL parameter", "element": "img", "attribute": "src", "parameter": "cb",
     }  # fmt: skip

@@ -2,7 +2,13 @@
 
 import pytest
 
-from snapbid.campaigns.markup import Language, has_script, macro_places, unprotected
+from snapbid.campaigns.markup import (
+    ADDRESSED,
+    Language,
+    has_script,
+    macro_places,
+    unprotected,
+)
 
 
 def places(text: str, language: Language = "HTML") -> list[str]:
@@ -39,6 +45,29 @@ def places(text: str, language: Language = "HTML") -> list[str]:
         ("<p {{imp_id}}=x>", "name of <p>"),
         ("<svg:s{{imp_id}}>", "name"),
         ("&#123;&#123;auction_id}}{{imp_id}}", "text"),
+        ("<img src=https://{{imp_id}}/i>", "host of a URL, attribute src of <img>"),
+        ("<img src=https://cdn.example{{imp_id}}/i>", "host of a URL, attribute src of <img>"),
+        ("<img src=https://cdn.{{imp_id}}.example/i>", "host of a URL, attribute src of <img>"),
+        ("<iframe src=//{{imp_id}}/f>", "host of a URL, attribute src of <iframe>"),
+        ("<iframe src='/\\\t{{imp_id}}'>", "host of a URL, attribute src of <iframe>"),
+        ("<a href='ht\ntps:{{imp_id}}'>", "host of a URL, attribute href of <a>"),
+        ("<a href=https://t.example:{{imp_id}}/>", "host of a URL, attribute href of <a>"),
+        ("<a href=https://{{imp_id}}@t.example/>", "host of a URL, attribute href of <a>"),
+        ("<a href=https://{{imp_id}}.0.1/>", "host of a URL, attribute href of <a>"),
+        ("<a href=app://{{imp_id}}?a>", "host of a URL, attribute href of <a>"),
+        ("<a href='/?to=https://{{imp_id}}/'>", "host of a URL, attribute href of <a>"),
+        ("<img srcset='/a 1x,\n//{{imp_id}}/b 2x'>", "host of a URL, attribute srcset of <img>"),
+        ("<meta content='0;https://{{imp_id}}'>", "host of a URL, attribute content of <meta>"),
+        ('<p data-x=\'{"u":"https:\\/\\/{{imp_id}}"}\'>', "host of a URL, attribute data-x of <p>"),
+        ("<a href={{imp_id}}:f()>", "scheme of a URL, attribute href of <a>"),
+        ("<a href=java{{imp_id}}://x/>", "scheme of a URL, attribute href of <a>"),
+        ("<p data-x={{imp_id}}:1>", "attribute data-x of <p>"),
+        ("<p title='{{imp_id}}: 20% off'>", "attribute title of <p>"),
+        ("<img src={{imp_id}}/i>", "attribute src of <img>"),
+        ("<img src=https://{{imp_id}}.t.example/i>", "URL, attribute src of <img>"),
+        ("<img src=https://a-{{imp_id}}-b.c.t.example.:8443>", "URL, attribute src of <img>"),
+        ("<img src=https://t.example//{{imp_id}}>", "URL, attribute src of <img>"),
+        ("<img src=https://t.example?{{imp_id}}:80>", "URL, attribute src of <img>"),
         ("\ufdd0{{imp_id}}x\ufdd07\ufdd1", "text"),
     ],
 )
@@ -75,6 +104,29 @@ def test_only_values_of_the_request_need_protection(
     text: str, language: Language, macros: list[str]
 ) -> None:
     assert [place.macro for place in unprotected(text, language)] == macros
+
+
+def test_elements_of_vast_have_schemes_and_hosts() -> None:
+    text = (
+        "<VAST><AdServingId>{{auction_id}}:{{imp_id}}</AdServingId><MediaFile>\n"
+        "<![CDATA[\nhttps://cdn.example{{imp_id}}/v.js ]]></MediaFile>"
+        "<ClickThrough>{{imp_id}}:f()</ClickThrough>"
+    )
+    assert places(text, "VAST") == [
+        "text of <adservingid>", "text of <adservingid>", "host of a URL of <mediafile>",
+        "scheme of a URL of <clickthrough>",
+    ]  # fmt: skip
+
+
+def test_what_is_checked_at_import_alone_is_distinguished() -> None:
+    text = "<a href='https://{{campaign_id}}{{auction_id}}/' onclick={{imp_id}}>"
+    assert [place.macro for place in unprotected(text, "HTML")] == ["imp_id"]
+    assert [place.macro for place in unprotected(text, "HTML", ADDRESSED)] == ["auction_id"]
+
+
+@pytest.mark.parametrize("text", ["/" * 60_000, "a" * 60_000, ":" * 60_000, "a." * 30_000])
+def test_long_values_are_read_in_linear_time(text: str) -> None:
+    assert len(macro_places(f"<a href='{text}{{{{imp_id}}}}{text}'>", "HTML")) == 1
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from snapbid.campaigns.campaign import (
     FrequencyCap,
     Transparency,
 )
-from snapbid.campaigns.markup import Language, has_script
+from snapbid.campaigns.markup import ADDRESSED, Language, has_script
 from snapbid.campaigns.native_rules import NATIVE, name_in, read_response
 from snapbid.campaigns.rules import (
     Check,
@@ -126,6 +126,7 @@ def _is_what_its_markup_says(creative: Any, at: Path, mistakes: Mistakes) -> Non
         if creative.media in ("video", "audio"):
             _check_vast(creative, creative.adm, creative.media, at, markup, mistakes)
         elif creative.media == "banner":
+            report_unprotected(creative.adm, "HTML", markup, mistakes, ADDRESSED)
             practice.check_banner(creative, markup, mistakes)
 
 
@@ -133,6 +134,7 @@ def _check_vast(
     creative: Any, text: str, media: str, at: Path, markup: Path, mistakes: Mistakes
 ) -> None:
     vast_facts.check(creative, text, media, at, markup, mistakes)
+    report_unprotected(text, "VAST", markup, mistakes, ADDRESSED)
     practice.check_macros(text, "VAST", markup, mistakes)
 
 

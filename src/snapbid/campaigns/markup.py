@@ -8,13 +8,16 @@ contains them. But percent-encoding does not make them safe
 - in a `javascript:` or `data:` URL, which browsers decode before they run or show it;
 - in `srcdoc`, which is a document in itself;
 - in CSS, where ids can be names of elements, properties and keywords;
-- in the name of an element or attribute, where ids such as `script` or `onclick` have a meaning.
+- in the name of an element or attribute, where ids such as `script` or `onclick` have a meaning;
+- in the scheme of a URL, or at the end of its host, where an id such as `.evil.example` decides who
+  is asked for a script. In front of a literal domain, it only names a subdomain.
 
 The other macros are safe: the ids of a campaign and its creative are chosen by the operator, the
 cachebuster has only hexadecimal digits and dashes, and the click id only base64url's alphabet.
 """
 
 import re
+from collections.abc import Container
 from html.parser import HTMLParser
 from typing import Final, Literal, TypeAlias
 
@@ -28,12 +31,14 @@ FROM_REQUESTS: Final = ("auction_id", "imp_id")
 
 Language: TypeAlias = Literal["HTML", "VAST", "URL"]
 Where: TypeAlias = Literal[
-    "text", "comment", "attribute", "URL", "URL parameter",
+    "text", "comment", "attribute", "URL", "URL parameter", "scheme of a URL", "host of a URL",
     "script", "event handler", "script URL", "data URL", "srcdoc", "style", "name",
 ]  # fmt: skip
 UNPROTECTED: Final = frozenset[Where](
     ("script", "event handler", "script URL", "data URL", "srcdoc", "style", "name")
 )
+ADDRESSED: Final = frozenset[Where](("scheme of a URL", "host of a URL"))
+"""Positions that decide where a URL leads. Only the import refuses them."""
 
 _MACRO: Final = re.compile(rf"\{{\{{({'|'.join(BIDDER_MACROS)})\}}\}}")
 _FROM_REQUEST: Final = re.compile(rf"\{{\{{(?:{'|'.join(FROM_REQUESTS)})\}}\}}")
@@ -49,6 +54,19 @@ _BEFORE_URL: Final = "".join(map(chr, range(33)))
 _URL: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:/|/|\?)\S*", re.IGNORECASE)
 _REFRESH: Final = re.compile(r"[^;,]*[;,]\s*url\s*=\s*['\"]?", re.IGNORECASE)
 _PARTS: Final = re.compile(r"[?&;#]")
+# URLs anywhere in a value, such as `srcset`, JSON, or a parameter of another URL. Browsers take a
+# backslash for a slash, and need no slashes after `https:`.
+_SCHEME: Final = re.compile(
+    rf"(?<![^\s\"'=,;(])[a-z0-9+.\-{_OPEN}{_CLOSE}]*+:(?P<slashes>[\\/]{2})?", re.IGNORECASE
+)
+_AUTHORITY: Final = re.compile(
+    r"(?:https?:[\\/]*|:[\\/]{2,}|(?<![^\s\"'=,;(])[\\/]{2,})([^\s\\/?#\"'<>]*)", re.IGNORECASE
+)
+_LITERAL_END: Final = re.compile(r"[\w-]*(?:\.[\w-]+)+\.[^\W\d_][\w-]*\.?(?::\d*)?")
+_URL_ATTRIBUTES: Final = frozenset(
+    ("action", "background", "data", "formaction", "href", "poster", "src", "xlink:href")
+)
+_URL_ELEMENTS: Final = ("through", "tracking", "click", "resource", "file", "uri")  # last words
 _CODE: Final[dict[str, Where]] = {"script": "script", "style": "style"}  # elements
 # A declaration in brackets that is not a CDATA section, which HTML does not have, ends at the first
 # `>`.
@@ -87,14 +105,19 @@ class MacroPlace(msgspec.Struct, frozen=True, omit_defaults=True):
         return words if self.element is None else f"{words} of <{self.element}>"
 
 
-def unprotected(text: str, language: Language) -> list[MacroPlace]:
-    """Find macros for auction and impression ids where percent-encoding does not make them safe."""
+def unprotected(
+    text: str, language: Language, positions: Container[Where] = UNPROTECTED
+) -> list[MacroPlace]:
+    """Find macros for auction and impression ids where percent-encoding does not make them safe.
+
+    `positions`: UNPROTECTED or ADDRESSED.
+    """
     if "{{" not in text or _FROM_REQUEST.search(text) is None:
         return []
     return [
         place
         for place in macro_places(text, language)
-        if place.where in UNPROTECTED and place.macro in FROM_REQUESTS
+        if place.where in positions and place.macro in FROM_REQUESTS
     ]
 
 
@@ -169,6 +192,7 @@ class _Places:
             self.put(url, "data URL", element, attribute)
         elif _URL.fullmatch(url.rstrip()) is None:
             self.put(url, "attribute" if attribute else "text", element, attribute)
+            self._addresses(value, url, element, attribute)
         else:
             for number, part in enumerate(_PARTS.split(url)):
                 name, equals, _ = part.partition("=")
@@ -180,6 +204,21 @@ class _Places:
                     attribute,
                     name if is_parameter else None,
                 )
+            self._addresses(value, url, element, attribute)
+
+    def _addresses(self, value: str, url: str, element: str | None, attribute: str | None) -> None:
+        """Record macros whose values choose a URL's scheme, its port or the end of its host."""
+        if attribute is not None:
+            is_url = attribute in _URL_ATTRIBUTES
+        else:
+            is_url = element is None or element.endswith(_URL_ELEMENTS)
+        for text in (value, url):  # line ends separate URLs, or are left out of one
+            for scheme in _SCHEME.finditer(text):
+                if scheme["slashes"] or (is_url and scheme.start() == 0):
+                    self.put(scheme[0], "scheme of a URL", element, attribute)
+            for authority in _AUTHORITY.finditer(text):
+                if _LITERAL_END.fullmatch(authority[1].rpartition(_CLOSE)[2]) is None:
+                    self.put(authority[1], "host of a URL", element, attribute)
 
 
 def _url_of(value: str, element: str | None, attribute: str | None) -> str:

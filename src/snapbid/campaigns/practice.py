@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any, Final, Literal, TypeAlias
 
-from snapbid.campaigns.markup import Language, parse
+from snapbid.campaigns.markup import ADDRESSED, Language, parse
 from snapbid.campaigns.native import NativeAd
 from snapbid.campaigns.native_rules import name_in
 from snapbid.campaigns.rules import Mistakes, Path, report, shown, warn
+from snapbid.campaigns.value_rules import report_unprotected
 from snapbid.campaigns.vast_facts import is_address
 
 MRAID: Final = frozenset((3, 5, 6))  # AdCOM's API frameworks
@@ -204,6 +205,7 @@ def check_native(
         name = name_in(names, field)
         if role != "text":
             check_address(text, role, (at, name), mistakes)
+            report_unprotected(text, "URL", (at, name), mistakes, ADDRESSED)
         if secure is not False and role in ("image", "tracker") and text[:5].lower() == "http:":
             rule = f"is loaded over HTTP: {shown(text)}; load it over HTTPS"
             warn(mistakes, (at, name), f'{rule} or set "secure": false')

@@ -5,14 +5,21 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
 from snapbid.campaigns.domains import MAX_TEXT, host
-from snapbid.campaigns.markup import BIDDER_MACROS, OPEN, Language, unprotected
+from snapbid.campaigns.markup import (
+    BIDDER_MACROS,
+    OPEN,
+    UNPROTECTED,
+    Language,
+    Where,
+    unprotected,
+)
 from snapbid.campaigns.rules import Check, Mistakes, Path, report, shown
 from snapbid.campaigns.vocabulary import AUDIENCE_NAME, MAX_INTEGER, current_code, media_type, size
 
@@ -99,9 +106,15 @@ def markup(longest: int, language: Language | None = None) -> Check:
     return check
 
 
-def report_unprotected(text: str, language: Language, at: Path, mistakes: Mistakes) -> None:
+def report_unprotected(
+    text: str,
+    language: Language,
+    at: Path,
+    mistakes: Mistakes,
+    positions: Container[Where] = UNPROTECTED,
+) -> None:
     """Report each macro in markup whose position makes it unsafe despite percent-encoding."""
-    for place in unprotected(text, language):
+    for place in unprotected(text, language, positions):
         rule = f"has {{{{{place.macro}}}}} where percent-encoding does not protect it: {place}"
         report(mistakes, at, f"{rule}, line {place.line} of the text")
 
