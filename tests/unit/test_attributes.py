@@ -16,9 +16,10 @@ import openapi_spec_validator
 from snapbid.bidding import native_request, request
 from snapbid.campaigns.vocabulary import DIMENSIONS
 from snapbid.catalog import _request
-from snapbid.partners.docs.attributes import ATTRIBUTES, STATUSES, document
+from snapbid.partners.docs.attributes import STATUSES, attributes, document
 
 SPECIFIED = json.loads((Path(__file__).parent / "openrtb-2.6-202606.json").read_text())
+ATTRIBUTES = attributes()
 TABLE = {(entry.object.lower(), entry.name): entry for entry in ATTRIBUTES}
 # Attributes of other versions and documents: OpenRTB 2.1, native requests, regulations. And those
 # that some exchanges send for each impression.

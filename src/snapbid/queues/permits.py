@@ -26,6 +26,7 @@ LEASE_S: Final = 0.05
 SLICE_S: Final = 0.01
 SPAN: Final = round((1 + LEASE_S) / SLICE_S) + 1
 ANSWER_S: Final = 0.5  # timeout of a call to Redis
+_TEXT: Final = load(__package__, "permits")  # read at the start, before an upgrade replaces it
 ATTEMPTS: Final = 2  # to get a lease that is still valid when it arrives
 
 _MICROS: Final = 1_000_000
@@ -41,7 +42,7 @@ class Permits:
     def __init__(self, redis: Redis, key: str, limit: int) -> None:
         self.limit = limit
         self._key = key
-        self._script = script(redis, load(__package__, "permits"), ANSWER_S)
+        self._script = script(redis, _TEXT, ANSWER_S)
         self._left = 0  # permits of the lease in use
         self._until = 0.0  # end of that lease
         self._slice = 0  # to which Redis counts that lease

@@ -9,6 +9,8 @@ this migration refuses to start, and names the version that applied it (`fetch_s
 """
 
 import re
+from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
 
@@ -58,8 +60,12 @@ async def migrate(dsn: str) -> list[str]:
         await connection.close()
 
 
-def files() -> dict[str, str]:
-    """Return the SQL of the migrations by name (`0001_baseline`), in order."""
+@cache
+def files() -> Mapping[str, str]:
+    """Return the SQL of the migrations by name (`0001_baseline`), in order.
+
+    Read once: an upgrade of the package gives a running program no new migrations.
+    """
     folder = resources.files(__package__) / "schema"
     migrations = {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
@@ -82,7 +88,7 @@ async def fetch_standing(connection: asyncpg.Connection) -> SchemaStanding:
     return SchemaStanding(missing, newer[-1]["name"], newer[-1]["version"], is_readable)
 
 
-async def _apply_missing(connection: asyncpg.Connection, schema: dict[str, str]) -> list[str]:
+async def _apply_missing(connection: asyncpg.Connection, schema: Mapping[str, str]) -> list[str]:
     standing = await fetch_standing(connection)
     if standing.newer:
         raise MigrationError(

@@ -13,7 +13,6 @@ import socketserver
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -135,7 +134,7 @@ class OpsServer(ThreadingHTTPServer):
         self.answers: dict[str, Callable[[], tuple[bytes, str]]] = {
             METRICS_PATH: self._metrics,
             DATA_PATH: self._data,
-            **{path: cache(lambda asset=asset: _asset(*asset)) for path, asset in PAGES.items()},
+            **{path: _asset(*asset) for path, asset in PAGES.items()},
         }
 
     def server_bind(self) -> None:
@@ -202,5 +201,7 @@ def _given_token(authorization: str) -> bytes:
     return b""
 
 
-def _asset(name: str, media_type: str) -> tuple[bytes, str]:
-    return (resources.files(__package__) / "assets" / name).read_bytes(), media_type
+def _asset(name: str, media_type: str) -> Callable[[], tuple[bytes, str]]:
+    """Read a file now, before an upgrade of the package replaces it; return its answer."""
+    text = (resources.files(__package__) / "assets" / name).read_bytes()
+    return lambda: (text, media_type)

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 
 from snapbid.base.http import JSON, Answer, Receive, Scope, answer
 from snapbid.partners.diagnosis import window
+from snapbid.partners.diagnosis.page import STYLE, page
 from snapbid.partners.diagnosis.source import DiagnosisSource, Numbers, ttl_s
 from snapbid.report.endpoint import ssp_of
 from snapbid.report.gate import Admitted, Registry, TokenGate
@@ -69,8 +70,6 @@ def _wants_page(scope: Scope) -> bool:
 
 
 def _page(body: bytes, fields: tuple[tuple[bytes, bytes], ...]) -> Answer:
-    from snapbid.partners.diagnosis.page import STYLE, page
-
     style = b64encode(sha256(STYLE.encode()).digest())
     policy = (
         b"default-src 'none'; style-src 'sha256-%b'; base-uri 'none'; form-action 'none'; "

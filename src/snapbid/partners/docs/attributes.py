@@ -7,6 +7,7 @@ enforced as a limit, targeted by campaigns, used in another way, or not used.
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from operator import attrgetter
@@ -32,16 +33,17 @@ class Attribute(NamedTuple):
     note: str
 
 
-def _load() -> tuple[Attribute, ...]:
-    text = files("snapbid.partners.docs").joinpath("attributes.json").read_text(encoding="utf-8")
+_TEXT: Final = files("snapbid.partners.docs").joinpath("attributes.json").read_bytes()
+
+
+@cache
+def attributes() -> tuple[Attribute, ...]:
+    """Return all attributes, by object."""
     return tuple(
         Attribute(owner, name, status, note)
-        for owner, attributes in json.loads(text).items()
-        for name, (status, note) in attributes.items()
+        for owner, named in json.loads(_TEXT).items()
+        for name, (status, note) in named.items()
     )
-
-
-ATTRIBUTES: Final = _load()
 
 
 def document() -> dict[str, Any]:
@@ -56,7 +58,7 @@ def document() -> dict[str, Any]:
 
 def _lines() -> Iterator[str]:
     yield INTRODUCTION
-    for owner, group in groupby(ATTRIBUTES, attrgetter("object")):
+    for owner, group in groupby(attributes(), attrgetter("object")):
         yield from (
             "",
             f"# {owner}",

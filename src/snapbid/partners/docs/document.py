@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any, Final
@@ -25,8 +24,9 @@ from snapbid.report.window import MAX_DAYS
 from snapbid.warehouse.products import EVENTS, RATE
 
 _FOLDER: Final = files("snapbid.partners.docs")
-AUTHORED: Final = _FOLDER.joinpath("api.toml")
+AUTHORED: Final = _FOLDER.joinpath("api.toml").read_text(encoding="utf-8")
 JSON_TYPE: Final = JSON.decode()
+_EXAMPLES: Final = _FOLDER.joinpath("examples.json").read_bytes()
 EXAMPLES: Final = "x-examples"
 """Requests and outcomes of each operation, which the tests send to a real server.
 
@@ -46,10 +46,12 @@ _HEADER_NAMES: Final = {  # headers not spelled in title case
 
 def document(settings: Settings) -> dict[str, Any]:
     """Return the OpenAPI document for a server with these settings."""
+    import tomllib  # which takes longer to load than all modules of this package
+
     known = limits(settings)
-    api = filled(tomllib.loads(AUTHORED.read_text(encoding="utf-8")), known)
+    api = filled(tomllib.loads(AUTHORED), known)
     writer = OperationWriter(api, problems(settings))
-    examples = filled(json.loads(_FOLDER.joinpath("examples.json").read_bytes()), known)
+    examples = filled(json.loads(_EXAMPLES), known)
     paths = {
         path: {
             method: writer.operation(own, examples[own["operationId"]])

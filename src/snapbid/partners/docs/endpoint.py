@@ -1,18 +1,22 @@
 """`/openapi.json`, and the pages at `/docs`, which show it with Scalar (`assets/ATTRIBUTION.md`).
 
-Bodies are built on the first request, in a thread, so they do not delay bids; until then, a worker
-does not load the modules that generate the documents. The names of assets contain a hash or
+Bodies are built on the first request, in a thread, so they do not delay bids. What they are built
+from is loaded with this module: a running server describes itself, even if an upgrade has replaced
+the files of its package. The names of assets contain a hash or
 version, so browsers may cache them forever.
 """
 
 import asyncio
 import gzip
+import os
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from typing import Final, NamedTuple
+
+import msgspec
 
 from snapbid.base.errors import MethodNotAllowed
 from snapbid.base.http import (
@@ -29,7 +33,7 @@ from snapbid.base.http import (
     refused,
 )
 from snapbid.base.settings import Settings
-from snapbid.partners.docs import routes
+from snapbid.partners.docs import attributes, document, routes
 
 HTML: Final = b"text/html; charset=utf-8"
 SCRIPT: Final = b"text/javascript; charset=utf-8"
@@ -128,6 +132,7 @@ async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
 def pages(settings: Settings) -> dict[str, Handler]:
     """Return the documentation's handlers by path."""
     style, script = (ASSETS.joinpath(name).read_bytes() for name in ("docs.css", "docs.js"))
+    library = os.open(str(LIBRARY), os.O_RDONLY)  # 1.4 MB, which few workers are asked for
     style_path, script_path = _hashed(style, "css"), _hashed(script, "js")
 
     def page(document: str, title: str) -> DescriptionPage:
@@ -135,31 +140,28 @@ def pages(settings: Settings) -> dict[str, Handler]:
                            style=style_path, script=script_path).encode()  # fmt: skip
         return DescriptionPage(partial(_packed, text), HTML, _RENEWED, *_GUARDED)
 
-    def document() -> bytes:
-        from snapbid.partners.docs.document import document
-
-        return _encoded(document(settings))
-
-    def attributes() -> bytes:
-        from snapbid.partners.docs.attributes import document
-
-        return _encoded(document())
-
     return {
         routes.START: lead_to_docs,
-        routes.DOCUMENT: DescriptionPage(document, JSON, _RENEWED, _SHARED),
+        routes.DOCUMENT: DescriptionPage(
+            lambda: _encoded(document.document(settings)), JSON, _RENEWED, _SHARED
+        ),
         routes.DOCS: page(routes.DOCUMENT, "Snapbid API"),
         routes.ATTRIBUTES: page(routes.ATTRIBUTES_DOCUMENT, "What we honour · Snapbid API"),
-        routes.ATTRIBUTES_DOCUMENT: DescriptionPage(attributes, JSON, _RENEWED),
+        routes.ATTRIBUTES_DOCUMENT: DescriptionPage(
+            lambda: _encoded(attributes.document()), JSON, _RENEWED
+        ),
         style_path: DescriptionPage(partial(_packed, style), STYLE, _KEPT),
         script_path: DescriptionPage(partial(_packed, script), SCRIPT, _KEPT),
-        LIBRARY_PATH: DescriptionPage(LIBRARY.read_bytes, SCRIPT, _KEPT),
+        LIBRARY_PATH: DescriptionPage(partial(_read, library), SCRIPT, _KEPT),
     }
 
 
-def _encoded(document: object) -> bytes:
-    import msgspec
+def _read(file: int) -> bytes:
+    with open(file, "rb") as opened:
+        return opened.read()
 
+
+def _encoded(document: object) -> bytes:
     return _packed(msgspec.json.encode(document))
 
 
