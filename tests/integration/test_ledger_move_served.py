@@ -76,6 +76,7 @@ def test_wins_before_during_and_after_a_move_count_once(
         assert [new.get(win)[0] for win in wins[1:3]] == [200, 200]
         eventually(lambda: asyncio.run(books(database)).get("c-1", (0, 0))[1] == 3, "three wins")
         assert bid(new, "beyond the budget") == "", "3 are won, 3 are held"
+        eventually(lambda: f"{BIDS} bids, 3 wins, " in status(new), "the whole day's figures")
         assert "Traceback" not in old.output + new.output + drain.output
         assert asyncio.run(books(database))["c-1"][:2] == (BIDS, 3)
     finally:

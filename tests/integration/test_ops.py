@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import json
 import math
 import os
@@ -17,6 +18,7 @@ import redis
 import redis.asyncio as asyncio_redis
 from support import sending
 from support.commands import invoke, succeed
+from support.draining import Bench
 from support.ops import ask, await_catalogs, bid, data, prepare, samples
 from support.processes import eventually
 from support.stack import Stack, draining, execute
@@ -404,6 +406,43 @@ def test_sums_include_the_ssps_for_which_the_table_has_no_room(
     assert (len(shown.ssps), shown.ssps_known) == (50, 60)
     sums = shown.bids_today, shown.wins_today, shown.imps_today, shown.spent_today
     assert sums == (60 * 7, 60 * 5, 60 * 3, 60 * 2.0)
+
+
+async def test_figures_of_the_day_outlast_the_ledger_that_counted_them(
+    database: str, fresh_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty ledger knew of billing notices, but of none of the wins before them."""
+    monkeypatch.setattr(watch, "RETRY_S", 0.1)
+    monkeypatch.setattr(watch, "MONEY_S", 0.1)
+    today = datetime.datetime.now(datetime.UTC).date()
+    yesterday = today - datetime.timedelta(days=1)
+    wins = {"b:2": 90, "w:2": 60, "p:2": 60_000_000}  # of acme-eu, in the family of acme
+    async with Bench.open(database, fresh_redis, tmp_path / "metrics") as bench:
+        bench.clock.now = time()
+        await bench.ledger.count(yesterday.isoformat(), {"b:2": 1_000})
+        await bench.ledger.count(today.isoformat(), {**wins, "b:1": 5, "i:1": 3})
+        await bench.drain()
+        await bench.ledger.lose()
+        await bench.ledger.count(today.isoformat(), {"i:2": 60, "b:1": 1, "b:4": 7})
+        with watching(tmp_path, fresh_redis, database) as watched:
+            await asyncio.to_thread(
+                eventually, lambda: watched.snapshot.ssps is not None, "the SSPs"
+            )
+            shown = {row.ssp: row for row in page(watched).ssps}
+            eu, sums = shown["acme-eu"], page(watched)
+            assert (eu.bids_today, eu.wins_today, eu.imps_today) == (90, 60, 60)
+            assert eu.spend_today == 0.06
+            assert (shown["acme"].bids_today, shown["acme"].imps_today) == (5, 3)
+            assert shown["nova"].bids_today == 7
+            assert (sums.bids_today, sums.imps_today, sums.spent_today) == (102, 63, 0.06)
+            found = watched.judge.judge(time(), watched.snapshot)
+            assert "unwon acme-eu" not in {cause.key for cause in found.causes}
+
+            await bench.drain()
+            await asyncio.to_thread(
+                eventually, lambda: page(watched).bids_today == 103, "what was drained since"
+            )
+            assert page(watched).imps_today == 63
 
 
 def test_the_absence_of_the_warehouse_is_seen_between_reads_of_it(

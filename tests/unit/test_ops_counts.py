@@ -101,7 +101,7 @@ async def test_an_unavailable_shard_shows_its_last_known_traffic(
     reader = TrafficReader(Redis(), 2)
 
     async def bids() -> tuple[int, int]:
-        today, since = (await reader.fetch(NEXT, {7: "acme"}))["acme"]
+        today, since = (await reader.fetch(NEXT, {7: "acme"}, {}))["acme"]
         return today.bids, since.bids
 
     assert await bids() == (8, 0)
@@ -112,6 +112,22 @@ async def test_an_unavailable_shard_shows_its_last_known_traffic(
     counted |= {0: None, 1: None}
     with pytest.raises(UnavailableError):
         await bids()
+
+
+async def test_todays_traffic_is_the_larger_of_what_redis_and_the_warehouse_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def traffic(*_: object) -> dict[int, Traffic]:
+        return {7: Traffic(5, 0, 0, 9), 8: Traffic(1, 1, 1, 1)}
+
+    monkeypatch.setattr("snapbid.operations.dashboard.ledger.traffic", traffic)
+    drained = {7: Traffic(3, 2, 100, 9), 9: Traffic(4, 4, 4, 4)}
+    shown = await TrafficReader(Redis(), 1).fetch(NEXT, {7: "acme", 8: "nova"}, drained)
+    assert {name: of.today for name, of in shown.items()} == {
+        "acme": Traffic(5, 2, 100, 9),
+        "nova": Traffic(1, 1, 1, 1),
+    }
+    assert {of.since for of in shown.values()} == {NOTHING}
 
 
 def test_a_clock_that_is_set_back_hides_nothing() -> None:

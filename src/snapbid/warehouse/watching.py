@@ -44,6 +44,22 @@ from conversion_daily where day = $1 group by rollup (campaign)
 order by campaign is not null, registrations desc, conversions desc, campaign limit $2
 """
 
+# Of a day that is not over, the counters are of generation 0, so this reads one short range of the
+# primary key for each run. Unlike bid_daily and impression_daily, it has each SSP's impressions.
+_DRAINED: Final = """
+select number,
+    coalesce(sum(value) filter (where kind = 'b'), 0)::bigint as bids,
+    coalesce(sum(value) filter (where kind = 'w'), 0)::bigint as wins,
+    coalesce(sum(value) filter (where kind = 'p'), 0)::bigint as cpm_micros,
+    coalesce(sum(value) filter (where kind = 'i'), 0)::bigint as imps
+from drain_absorbed
+where source = any(array(
+        select source from drain_source where retired_on is null or retired_on < $1
+    ))
+    and day = $1 and generation = 0 and kind in ('b', 'w', 'p', 'i')
+group by number
+"""
+
 
 class Conversions(msgspec.Struct, frozen=True):
     """One day's conversions from clicks; money in USD."""
@@ -96,6 +112,14 @@ async def fetch_unlimited(
 ) -> list[CampaignDay]:
     """Fetch a day's figures of up to `most` campaigns without a budget, highest spend first."""
     return [CampaignDay(*row) for row in await connection.fetch(_UNLIMITED, today, most)]
+
+
+async def fetch_drained(connection: asyncpg.Connection, today: date) -> list[tuple[int, ...]]:
+    """Fetch what drains have stored of SSPs' traffic today, from all ledgers and their runs.
+
+    Each row has an SSP's number, bids, wins, sum of the wins' CPM (micro-USD) and impressions.
+    """
+    return [tuple(row) for row in await connection.fetch(_DRAINED, today)]
 
 
 async def fetch_converted(connection: asyncpg.Connection, today: date, most: int) -> ConversionDay:

@@ -80,6 +80,10 @@ class Traffic(NamedTuple):
     def plus(self, other: "Traffic") -> "Traffic":
         return Traffic(*(a + b for a, b in zip(self, other, strict=True)))
 
+    def at_least(self, other: "Traffic") -> "Traffic":
+        """Return the larger of both counts of each kind."""
+        return Traffic(*map(max, self, other))
+
 
 NOTHING: Final = Traffic(0, 0, 0, 0)
 
@@ -210,8 +214,15 @@ class TrafficReader:
         never: tuple[datetime.date, Mapping[int, Traffic]] = (datetime.date.min, {})
         self._today = [never] * shards
 
-    async def fetch(self, today: datetime.date, names: Mapping[int, str]) -> dict[str, SspTraffic]:
-        """Return SSPs' traffic by name. Raises RedisError or OSError if no shard answers."""
+    async def fetch(
+        self, today: datetime.date, names: Mapping[int, str], drained: Mapping[int, Traffic]
+    ) -> dict[str, SspTraffic]:
+        """Return SSPs' traffic by name. Raises RedisError or OSError if no shard answers.
+
+        `drained`: today's counts in the warehouse, by SSP number. Redis is ahead of them, unless
+        the ledger has moved or lost its data today: it then lacks what was counted before. So each
+        of today's counts is the larger of both.
+        """
         numbers = list(names)
         days = (today - datetime.timedelta(days=1), today)  # late notices count for yesterday
 
@@ -225,7 +236,9 @@ class TrafficReader:
         of_today = [known for day, known in self._today if day == today]
         since = [totals.sums for totals in self._totals]
         return {
-            name: SspTraffic(_sum(of_today, number), _sum(since, number))
+            name: SspTraffic(
+                _sum(of_today, number).at_least(drained.get(number, NOTHING)), _sum(since, number)
+            )
             for number, name in names.items()
         }
 

@@ -65,7 +65,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     drains: Sequence[DrainReport] = ()  # that reported recently
     audit: AuditReport | None = None  # the last self-audit
     ahead_s: float = 0.0  # our clock, compared with that of Redis
-    ssps: Mapping[str, SspTraffic] | None = None
+    ssps: Mapping[str, SspTraffic] | None = None  # today's also from the warehouse
     money: Sequence[Spending] | None = None
 
     # The warehouse, as last read.

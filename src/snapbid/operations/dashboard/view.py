@@ -1,7 +1,7 @@
 """The figures of the dashboard as one JSON document (`/ops/data`).
 
 Shares are 0 to 1, times in seconds, money in USD; null is unknown. Rates and shares cover the last
-minute unless the name says otherwise. The ledger's figures cover all machines, the workers' figures
+minute unless the name says otherwise. The stores' figures cover all machines, the workers' figures
 only this one.
 """
 
@@ -110,7 +110,7 @@ class Latency(Struct):
 
 
 class SspRow(Struct):
-    """An SSP's figures: today's from the ledger, the others from this machine's counters."""
+    """An SSP's figures: today's from both stores, the others from this machine's counters."""
 
     ssp: str
     requests: int

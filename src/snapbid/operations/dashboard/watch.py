@@ -37,7 +37,7 @@ from snapbid.operations.dashboard import ledger
 from snapbid.operations.dashboard.clocks import POSTGRES, REDIS, ClockWatch
 from snapbid.operations.dashboard.counts import CountHistory
 from snapbid.operations.dashboard.guard import Guard
-from snapbid.operations.dashboard.ledger import TrafficReader
+from snapbid.operations.dashboard.ledger import Traffic, TrafficReader
 from snapbid.operations.dashboard.snapshot import Disk, OpsSnapshot
 from snapbid.operations.dashboard.trends import Trends
 from snapbid.operations.dashboard.verdict import Judge
@@ -100,6 +100,7 @@ class Watch:
         self._clocks = ClockWatch()
         self._logged_clocks: frozenset[tuple[str, ...]] = frozenset()
         self._known: WarehouseFacts | None = None
+        self._drained: tuple[datetime.date, Mapping[int, Traffic]] = datetime.date.min, {}
         self._known_at = 0.0  # monotonic
         self._known_version: float | None = None  # publication time of the catalog at that read
         self._thread = LoopThread("watch", self._read_all)
@@ -244,6 +245,8 @@ class Watch:
             async with brief_session(self.settings.database_url, PATIENCE_S) as connection:
                 self._update_risks("warehouse", await warehouse_risks.fetch_risks(connection))
                 await self._compare_clock(connection)
+                drained = await watching.fetch_drained(connection, today)
+                self._drained = today, {number: Traffic(*row) for number, *row in drained}
                 if is_known:
                     self._update(warehouse=True)
                     return True
@@ -295,13 +298,17 @@ class Watch:
     async def _read_money(self) -> bool:
         """Read the traffic of known SSPs, and the spending of known campaigns with budgets.
 
+        While the warehouse is unavailable, what it last had of today's traffic still counts.
         Returns False if the SSPs and campaigns are not known yet, or Redis fails.
         """
         if self._known is None:
             return False
         today = datetime.datetime.now(datetime.UTC).date()
+        drained_on, drained = self._drained
         try:
-            ssps = await self._traffic.fetch(today, self._known.ssps)
+            ssps = await self._traffic.fetch(
+                today, self._known.ssps, drained if drained_on == today else {}
+            )
             money, _ = await self._spending.fetch(self._known.budgeted.most)
         except (RedisError, OSError):
             self._update(ssps=None, money=None)
