@@ -2,8 +2,8 @@
 
 Bodies are built on the first request, in a thread, so they do not delay bids. What they are built
 from is loaded with this module: a running server describes itself, even if an upgrade has replaced
-the files of its package. The names of assets contain a hash or
-version, so browsers may cache them forever.
+the files of its package. The names of assets contain a hash or version, so browsers may cache them
+forever.
 """
 
 import asyncio
@@ -45,6 +45,7 @@ POLICY: Final = (
 )
 ASSETS: Final = files("snapbid.partners.docs").joinpath("assets")
 LIBRARY: Final = ASSETS.joinpath("scalar.js.gz")
+_LIBRARY: Final = os.open(str(LIBRARY), os.O_RDONLY)  # 1.4 MB, which few workers are asked for
 LIBRARY_VERSION: Final = "1.76.0"
 LIBRARY_PATH: Final = f"{routes.DOCS}/scalar-{LIBRARY_VERSION}.js"
 PAGE: Final = """<!doctype html>
@@ -132,7 +133,6 @@ async def lead_to_docs(scope: Scope, receive: Receive) -> Answer:
 def pages(settings: Settings) -> dict[str, Handler]:
     """Return the documentation's handlers by path."""
     style, script = (ASSETS.joinpath(name).read_bytes() for name in ("docs.css", "docs.js"))
-    library = os.open(str(LIBRARY), os.O_RDONLY)  # 1.4 MB, which few workers are asked for
     style_path, script_path = _hashed(style, "css"), _hashed(script, "js")
 
     def page(document: str, title: str) -> DescriptionPage:
@@ -152,13 +152,12 @@ def pages(settings: Settings) -> dict[str, Handler]:
         ),
         style_path: DescriptionPage(partial(_packed, style), STYLE, _KEPT),
         script_path: DescriptionPage(partial(_packed, script), SCRIPT, _KEPT),
-        LIBRARY_PATH: DescriptionPage(partial(_read, library), SCRIPT, _KEPT),
+        LIBRARY_PATH: DescriptionPage(_library, SCRIPT, _KEPT),
     }
 
 
-def _read(file: int) -> bytes:
-    with open(file, "rb") as opened:
-        return opened.read()
+def _library() -> bytes:
+    return os.pread(_LIBRARY, os.fstat(_LIBRARY).st_size, 0)
 
 
 def _encoded(document: object) -> bytes:
