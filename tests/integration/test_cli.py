@@ -235,6 +235,10 @@ def test_the_performance_of_campaigns(cli: Cli, database: str, tmp_path: Path) -
             "warning: 2 amounts counted as 0 USD: over a billion USD, or without an exchange rate"
             " (add rates with `snapbid rates import`)\n"
         )
+    done(cli("campaign", "import", write(tmp_path / "b.jsonl", CAMPAIGN | {"id": "=1+1"})))
+    statement = "insert into campaign_daily (day, campaign, bids) values ('2026-11-03', '=1+1', 1)"
+    asyncio.run(execute(database, statement))
+    assert "\n'=1+1,1," in cli("campaign", "performance", "--csv").stdout
 
 
 def test_a_click_counts_for_as_long_as_the_document_states(cli: Cli, database: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.generators import listening
 from support.processes import eventually
@@ -118,6 +119,10 @@ def test_unknown_peers_are_named_and_left_out(
         with socket.create_connection((host, int(port))) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
             eventually(lambda: "is not snapbid load" in first.output, "the stranger is named")
+        with socket.create_connection((host, int(port))) as stranger:
+            frame = msgspec.msgpack.encode(joining.Ready("\x1b]0;title\x07"))
+            stranger.sendall(len(frame).to_bytes(4, "big") + frame)
+            eventually(lambda: r"did not join: \x1b]0;title\x07" in first.output, "it is named")
         with joined(address, tmp_path) as second:
             assert (ended(first), ended(second)) == (0, 0), first.output
 

@@ -5,7 +5,7 @@ from datetime import date
 import click
 import pytest
 
-from snapbid.cli.console import day, wrapped
+from snapbid.cli.console import Refused, day, wrapped
 
 
 @pytest.mark.parametrize("width", [20, 40, 79, 200])
@@ -21,6 +21,11 @@ def test_lines_are_wrapped_to_the_terminal(width: int) -> None:
 def test_unbroken_text_is_not_cut() -> None:
     url = "http://127.0.0.1:8000/" + "a" * 100
     assert url in wrapped(f"see {url} for more", 40).split()
+
+
+def test_refusals_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    Refused("two\nlines\x1b]0;title\x07").show()
+    assert capsys.readouterr().err == "two\nlines\\x1b]0;title\\x07\n"
 
 
 def test_days_have_one_format() -> None:

@@ -77,6 +77,17 @@ def test_verdicts_are_shown(compare: Any) -> None:
     assert b.endswith("UTC, FAILED: objective missed in load")
 
 
+def test_results_do_not_control_the_terminal(compare: Any) -> None:
+    ill = {"ok": False, "reason": "\x1b]0;title\x07\nPASSED"}
+    status, text = compare(
+        result(phase("\x1b[2J", 1.0), target="\x9b2J", verdict=ill), result(phase("load", 2.0))
+    )
+    assert status == 0
+    assert text.replace("\n", "").isprintable()
+    assert r"FAILED: \x1b]0;title\x07\nPASSED" in text
+    assert r"\x1b[2J and load" in text
+
+
 def test_a_page_has_both_runs(compare: Any, tmp_path: Path) -> None:
     file = tmp_path / "both.html"
     b = result(phase("load", 20.0), phase("step 2", 1.0, rate=7), target="http://b.example:80")

@@ -411,12 +411,14 @@ def test_a_log_without_auction_ids_is_refused(tmp_path: Path, text: str) -> None
         read(tmp_path, text)
 
 
-def test_the_csv_runs_nothing_in_a_spreadsheet(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+def test_the_csv_runs_nothing_in_a_spreadsheet(tmp_path: Path, first: str) -> None:
     nothing = None, None, ""
-    dispute = Dispute("late", "win", "=1+1", "@x", 2, *nothing, *nothing, "", "")
+    dispute = Dispute("late", "win", f"{first}1+1", "x=1", 2, *nothing, *nothing, "", "")
     assert list(result.write_csv(tmp_path / "out.csv", [dispute])) == [dispute]
-    _, line = (tmp_path / "out.csv").read_text().splitlines()
-    assert line.startswith("late,win,'=1+1,'@x,")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        _, line = csv.reader(file)
+    assert line[2:4] == [f"'{first}1+1", "x=1"]
 
 
 def test_a_rerun_that_fails_keeps_the_earlier_result(tmp_path: Path) -> None:

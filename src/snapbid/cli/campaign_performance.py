@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from snapbid.base.words import inert
 from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
@@ -90,10 +91,11 @@ def _print_csv(rows: "Sequence[Performance]") -> None:
     columns = [name for name in Performance._fields if name != "conversions"]
     events = sorted({event for row in rows for event in row.conversions})
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([*columns, *events])
+    writer.writerow([*columns, *map(inert, events)])
     for row in rows:
+        values = row._replace(campaign=inert(row.campaign))
         numbers = [row.conversions.get(event, 0) for event in events]
-        writer.writerow([*(getattr(row, name) for name in columns), *numbers])
+        writer.writerow([*(getattr(values, name) for name in columns), *numbers])
 
 
 def _number(value: object) -> object:

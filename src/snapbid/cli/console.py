@@ -23,6 +23,7 @@ from snapbid.base.settings import (
     require_stores,
 )
 from snapbid.base.words import counted as counted
+from snapbid.base.words import one_line as one_line
 
 if TYPE_CHECKING:
     import asyncpg
@@ -37,10 +38,10 @@ P = ParamSpec("P")
 
 
 class Refused(click.ClickException):
-    """A refused operation; its message goes to stderr unchanged."""
+    """A refused operation; its message goes to stderr with control characters escaped."""
 
     def show(self, file: Any = None) -> None:
-        click.echo(self.message, err=True)
+        click.echo("\n".join(map(one_line, self.message.split("\n"))), err=True)
 
 
 class WrongSettings(Refused):
@@ -401,8 +402,3 @@ def wrapped(line: str, width: int) -> str:
     return textwrap.fill(
         line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-
-
-def one_line(text: str) -> str:
-    """Escape line breaks and control characters."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

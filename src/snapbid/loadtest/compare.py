@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from snapbid.base.words import one_line
 from snapbid.loadtest import plots
 from snapbid.loadtest.page import SHOWN, number, rounded, start, table
 from snapbid.loadtest.plots import Line
@@ -128,7 +129,7 @@ def unlike(a: LoadResult, b: LoadResult) -> list[str]:
 
 
 def text(a: LoadResult, b: LoadResult) -> str:
-    """Render the comparison for a terminal."""
+    """Render the comparison for a terminal, with control characters escaped."""
     lines = [f"{name}: {run.target}, {run.started}, {_verdict(run)}" for name, run in _runs(a, b)]
     lines += [f"differs: {line}" for line in unlike(a, b)]
     paired, unpaired = pairs(a, b)
@@ -142,7 +143,7 @@ def text(a: LoadResult, b: LoadResult) -> str:
         ]
     if a.capacity is not None and b.capacity is not None:
         lines += ["", f"capacity: {rounded(a.capacity)} / {rounded(b.capacity)} requests a second"]
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def _runs(a: LoadResult, b: LoadResult) -> tuple[tuple[str, LoadResult], ...]:

@@ -1,9 +1,13 @@
-"""Output on the terminal: progress during a run, the summary after it."""
+"""Output on the terminal: progress during a run, the summary after it.
+
+Control characters are escaped, since targets and other generators send some of the texts.
+"""
 
 import sys
 from collections.abc import Iterator
 from time import perf_counter
 
+from snapbid.base.words import one_line
 from snapbid.loadtest.plan import Phase
 from snapbid.loadtest.result import LoadResult, PhaseResult
 from snapbid.loadtest.tally import Tally
@@ -18,7 +22,7 @@ class PlainProgress:
         self._next = 0.0
 
     def say(self, text: str) -> None:
-        print(text, flush=True)
+        print(one_line(text), flush=True)
 
     def phase(self, phase: Phase, tally: Tally, elapsed_s: float) -> None:
         now = perf_counter()
@@ -45,14 +49,15 @@ class LiveProgress:
         self._status = Status("", console=self._console)
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        self._console.print(one_line(text), markup=False)
 
     def phase(self, phase: Phase, tally: Tally, elapsed_s: float) -> None:
         from rich.text import Text
 
         filled = round(24 * min(1.0, max(0.0, elapsed_s) / phase.seconds))
         bar = "━" * filled + "╌" * (24 - filled)
-        self._status.update(Text(f"{phase.name} {bar} {_state(phase, tally, elapsed_s)}"))
+        state = _state(phase, tally, elapsed_s)
+        self._status.update(Text(f"{one_line(phase.name)} {bar} {state}"))
         self._status.start()
 
     def ended(self, result: PhaseResult) -> None:
@@ -91,7 +96,7 @@ def _ended(result: PhaseResult) -> str:
 
 def summary(result: LoadResult) -> str:
     """Render the result as several lines of text, for the terminal."""
-    return "\n".join(_summary(result))
+    return "\n".join(map(one_line, _summary(result)))
 
 
 def _summary(result: LoadResult) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from snapbid.base.outputs import replaced
+from snapbid.base.words import inert
 from snapbid.operations.reconcile.compare import CAUSES, REPORTED, Comparison, DayTotals, Dispute
 
 SHOWN: Final = 1_000  # disputes on the page; the CSV has all
@@ -147,10 +148,10 @@ def cells(dispute: Dispute) -> tuple[object, ...]:
     """Return a dispute's values for COLUMNS, quoting text that a spreadsheet would execute."""
     d = dispute
     return (
-        d.cause, d.kind, _inert(d.auction), _inert(d.imp or ""),
+        d.cause, d.kind, inert(d.auction), inert(d.imp or ""),
         "" if d.line is None else d.line, _time(d.their_ms),
-        _units(d.their_price), _inert(d.their_currency), _time(d.our_ms), _units(d.our_price),
-        d.our_currency, d.verdict, _inert(d.detail),
+        _units(d.their_price), inert(d.their_currency), _time(d.our_ms), _units(d.our_price),
+        d.our_currency, d.verdict, inert(d.detail),
     )  # fmt: skip
 
 
@@ -279,10 +280,6 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.6f}".rstrip("0").rstrip(".")
     return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value)
-
-
-def _inert(text: str) -> str:
-    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text
 
 
 def _time(time_ms: int | None) -> str:
