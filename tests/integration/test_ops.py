@@ -215,6 +215,8 @@ def test_a_removed_ssp_stays_in_todays_sums(served: Stack, database: str) -> Non
     eventually(lambda: not bids("leaving", "l3"), "it is removed")
     assert bid(served, "last")[0] == 200
     eventually(lambda: data(served)["bids_today"] >= 4, "its bids still count")
+    seen = data(served)
+    assert (seen["ssps_known"], [row["ssp"] for row in seen["ssps"]]) == (1, ["acme"])
 
 
 def test_ownership_of_the_ledger(served: Stack, redis_url: str) -> None:
@@ -400,10 +402,12 @@ def test_sums_include_the_ssps_for_which_the_table_has_no_room(
         pass
     traffic = SspTraffic(Traffic(7, 5, 2_000_000_000, 3), NOTHING)
     watched.snapshot = OpsSnapshot(
-        started_at=0.0, ssps={f"ssp-{number}": traffic for number in range(60)}
+        started_at=0.0,
+        ssps={f"ssp-{number}": traffic for number in range(60)},
+        registered={f"ssp-{number}" for number in range(55)},
     )
     shown = page(watched)
-    assert (len(shown.ssps), shown.ssps_known) == (50, 60)
+    assert (len(shown.ssps), shown.ssps_known) == (50, 55)
     sums = shown.bids_today, shown.wins_today, shown.imps_today, shown.spent_today
     assert sums == (60 * 7, 60 * 5, 60 * 3, 60 * 2.0)
 

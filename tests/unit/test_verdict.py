@@ -37,7 +37,7 @@ GOOD = OpsSnapshot(
     identity="w1",
     waiting=Backlog(0, 0.0, 0, 0.0, [OURS]),
     campaigns=1,
-    registered=1,
+    registered={"acme"},
     checked_at=NOW - 1.0,
 )
 
@@ -77,7 +77,7 @@ def drain(*troubles: str) -> DrainReport:
         ({"redis": None}, "unknown", []),
         ({"redis": False}, "not bidding", ["redis"]),
         ({"warehouse": False}, "degraded", ["warehouse"]),
-        ({"registered": 0}, "not bidding", ["ssps"]),
+        ({"registered": set()}, "not bidding", ["ssps"]),
         ({"answers": True}, "bidding", []),
         ({"answers": False}, "not bidding", ["port"]),
         ({"answers": True, "missing": ["campaigns"]}, "not bidding", ["not ready"]),

@@ -4,7 +4,7 @@ A figure that could not be read is None, shown as unknown.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -72,7 +72,7 @@ class OpsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     warehouse: bool | None = None
     warehouse_why: str = ""
     identity: str | None = None
-    registered: int | None = None  # SSPs
+    registered: Set[str] | None = None  # SSPs
     campaigns: int | None = None
     budgeted: int | None = None
     suspensions: Sequence[CreativeSuspension] | None = None

@@ -315,7 +315,7 @@ def _of_setup(snapshot: OpsSnapshot, now: float) -> Iterator[Cause]:
             "no worker of this machine answers on the public port",
             "wait if serve has just started; else check its log, or restart it",
         )
-    if snapshot.registered == 0:
+    if snapshot.registered is not None and not snapshot.registered:
         yield Cause("ssps", True, "no SSP is registered", "run snapbid ssp add ID")
     if snapshot.campaigns == 0:
         yield Cause("campaigns", True, "there are no campaigns", "run snapbid campaign import FILE")

@@ -214,7 +214,11 @@ class Page(Struct):
 def page(watch: Watch) -> Page:
     at, snapshot = time(), watch.snapshot
     window, waiting, money = snapshot.window, snapshot.waiting, snapshot.money
-    rows = _ssps(window, snapshot.ssps, snapshot.standings)
+    rows = [
+        row
+        for row in _ssps(window, snapshot.ssps, snapshot.standings)
+        if snapshot.registered is None or row.ssp in snapshot.registered
+    ]
     today = _of_all(snapshot.ssps)
     return Page(
         at=at,
@@ -235,7 +239,7 @@ def page(watch: Watch) -> Page:
         meanings=MEANINGS,
         states=STATES,
         ssps=rows[:MOST],
-        ssps_known=None if snapshot.ssps is None else len(snapshot.ssps),
+        ssps_known=None if snapshot.registered is None else len(snapshot.registered),
         notices=_table(window, NOTICES, "kind", "outcome"),
         event_codes=_table(window, "snapbid_event_requests_total", "all", "code").get("", {}),
         drains=snapshot.drains,

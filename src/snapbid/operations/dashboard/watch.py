@@ -250,7 +250,7 @@ class Watch:
                 if is_known:
                     self._update(warehouse=True)
                     return True
-                registered = len(await registry.fetch_all(connection))
+                registered = frozenset(await registry.fetch_all(connection))
                 counted = await registry.fetch_counted(connection)
                 budgeted = await watching.fetch_budgeted(connection, today, CAMPAIGNS)
                 unlimited = await watching.fetch_unlimited(connection, today, UNLIMITED)

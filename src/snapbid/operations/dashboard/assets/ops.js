@@ -236,7 +236,7 @@ function ssps(data) {
     number(one.bids_today), number(one.wins_today), number(ratio(one.wins_today, one.bids_today), 2),
     number(one.imps_today), share(ratio(one.imps_today, one.wins_today)), usd(one.spend_today),
   ]);
-  table("ssps", head, rows, data.ssps_known === null ? "unknown" : "no SSP is registered");
+  table("ssps", head, rows, data.ssps_known === 0 ? "no SSP is registered" : "unknown");
   const active = data.ssps.filter((one) => one.requests);
   const reasons = [...new Set(active.flatMap((one) => Object.keys(one.outcomes)))]
     .filter((reason) => reason !== "bid").sort();
