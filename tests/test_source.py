@@ -36,7 +36,7 @@ LAYERS = {
         "queues warehouse reference redisclient metrics base",
         "drain": "auctionlog operations events campaigns ledger queues warehouse reference "
         "redisclient metrics base",
-        "embedded": "drain operations report warehouse redisclient base",
+        "embedded": "drain operations warehouse redisclient base",
     },
     "surfaces": {
         "partners": "operations bidding report events campaigns queues warehouse reference base",

@@ -408,7 +408,7 @@ def test_every_wrong_answer_is_counted_with_an_example(load: Any, plain: tuple[s
         if way == 0:
             return bid(request, price=0.000001, impid="nobody")
         if way == 1:
-            return with_body(500, b"oops")
+            return with_body(500, b"oops\x1b]0;title")
         if way == 2:
             return with_body(200, b"{")
         if way == 3:
@@ -427,10 +427,11 @@ def test_every_wrong_answer_is_counted_with_an_example(load: Any, plain: tuple[s
     assert kinds["no bid"] == 40
     failures = {failure["rule"]: failure for failure in phase["failures"]}
     assert failures["impid"]["count"] == failures["json"]["count"] == 40
-    assert failures["status 500"]["example"] == "oops"
+    assert failures["status 500"]["example"] == "oops\x1b]0;title"
     assert failures["nurl"]["example"] == "http://bid.example/rtb/win"
     assert phase["error_percent"] == 80
     assert status == 1
+    assert r"status 500, first: oops\x1b]0;title" in output
     assert "errors=10% (found 80)" in output
 
 
@@ -583,6 +584,13 @@ def test_invalid_options_are_refused(load: Any, arguments: list[str], words: str
     assert line.startswith("snapbid load: ")
     assert words in line
     assert (status, result) == (2, None)
+
+
+def test_report_tokens_are_taken_from_the_environment(tmp_path: Path) -> None:
+    environ = {"SNAPBID_HOME": str(tmp_path), "SNAPBID_REPORT_TOKEN": "x y"}
+    refused = invoke(environ, "load", "http://127.0.0.1:9", "--requests", "10")
+    assert "--report-token must be a token" in refused.stderr
+    assert "SNAPBID_REPORT_TOKEN" in invoke({}, "load", "--help").stdout
 
 
 def test_the_target_is_printed_first_even_if_nothing_listens_there(load: Any) -> None:

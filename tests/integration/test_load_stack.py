@@ -3,15 +3,18 @@
 import contextlib
 import json
 import re
+import signal
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.browser import browser
+from support.commands import invoke
 from support.generators import listening
 from support.processes import eventually
 from support.stack import Stack, run
@@ -100,6 +103,36 @@ def test_two_generators_agree_with_the_report_as_one(stack: Stack, folder: Path)
     assert result["reconciliation"]["status"] == "exact"
     assert result["notices"]["fired"]["win"] > 0
     assert result["events"]["events_accepted"] == 5 * result["events"]["batches"] > 0
+
+
+def test_the_access_that_a_run_issues_is_recorded_and_ends(whole: Any, folder: Path) -> None:
+    home = {"SNAPBID_HOME": str(folder / "home")}
+    entries = json.loads(invoke(home, "audit", "--json").stdout)
+    made = {(each["kind"], each["action"], each["object"]): each["detail"] for each in entries}
+    for ssp in ("acme", "nova"):
+        (_, expiry) = made["token", "issued", ssp]["exp"]
+        within = datetime.strptime(expiry, "%Y-%m-%d %H:%M:%S %Z") - datetime.now(UTC).replace(
+            tzinfo=None
+        )
+        assert timedelta() < within <= timedelta(days=1)
+    keys = {action: id for kind, action, id in made if kind == "key"}
+    assert keys["removed"] == keys["added"]
+    assert "load-test" not in invoke(home, "key", "list").stdout
+
+
+@pytest.mark.parametrize("begun", ["issued a key", "\n  load: "])
+def test_the_key_of_an_interrupted_run_ends(stack: Stack, folder: Path, begun: str) -> None:
+    home = {"SNAPBID_HOME": str(folder / "home")}
+    load = ("--no-reconcile", "--rate", "20", "--duration", "60s", "--events", "2")
+    client = Stack(home, "load", *CALM, *load)
+    with contextlib.closing(client):
+        client.launch()
+        eventually(lambda: begun in client.output, "the run has begun")
+        assert client.process
+        client.process.send_signal(signal.SIGINT)
+        assert client.process.wait(60) == 1, client.output
+        assert "Traceback" not in client.output
+    assert "load-test" not in invoke(home, "key", "list").stdout
 
 
 def test_an_objective_that_cannot_hold(load: Any) -> None:

@@ -121,6 +121,11 @@ def test_from_nothing_to_a_bid_to_a_clean_end(up: Start, home: Path) -> None:
     (bid,) = json.loads(body)["seatbid"][0]["bid"]
     for name in ("nurl", "burl", "lurl"):
         assert bid[name].startswith(f"{instance.base_url}/rtb/")
+    assert "Bearer ey" not in instance.output  # what is printed may be kept in a log
+    report = re.search(r"^  TODAY=.*\n(?:  .*\n)+", instance.output, re.MULTILINE)
+    assert report, instance.output
+    answer = subprocess.run(["bash", "-c", report[0]], capture_output=True, text=True)
+    assert answer.stdout.startswith("HTTP/1.1 200"), answer
 
     settings = environment(instance)
     assert settings["SNAPBID_PORT"] == str(instance.port)

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import jwt
@@ -41,6 +41,13 @@ def test_an_issued_token_holds_for_good() -> None:
     assert set(read) == {"sub", "iss", "jti", "iat"}
     assert read["jti"] == claims.jti
     assert jwt.get_unverified_header(token) == {"alg": "HS256", "typ": "JWT"}
+
+
+def test_a_token_may_end_earlier() -> None:
+    token = issue("acme", KEY, ISSUER, expires_at=int(NOW.timestamp()) + 1)
+    assert check(token, KEY, ISSUER, NOW).sub == "acme"
+    with pytest.raises(InvalidToken, match="exp: the token has expired"):
+        check(token, KEY, ISSUER, NOW + timedelta(seconds=1))
 
 
 def test_each_token_has_a_bucket_of_its_own() -> None:

@@ -1,8 +1,10 @@
 """`snapbid load`: the load test (contract 9)."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +18,8 @@ from snapbid.cli import console
 from snapbid.cli.shell import ShellCommand
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from snapbid.loadtest.objectives import Objective
     from snapbid.loadtest.options import Options
     from snapbid.loadtest.plan import Phase
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
 
 Out = click.Path(dir_okay=False, writable=True, path_type=Path)
 
-
+# Validity of report tokens: a run takes four hours at most once all its generators have joined.
+TOKEN_S: Final = 24 * 3600
 OUTPUTS: Final = ("json_file", "html_file", "junit_file", "metrics_file")
 Given = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -134,9 +139,11 @@ class LoadCommand(ShellCommand):
 )
 @click.option("--batch", default=100, show_default=True, help="Events in a batch.")
 @click.option("--api-key", envvar="SNAPBID_API_KEY", metavar="KEY",
-              help="Key for the events. Default: SNAPBID_API_KEY, else a new key.")  # fmt: skip
+              help="Key for the events. "
+              "Default: SNAPBID_API_KEY, else a new key for this run.")  # fmt: skip
 @click.option("--report-token", "tokens", multiple=True, envvar="SNAPBID_REPORT_TOKEN",
-              metavar="TOKEN", help="One per canonical SSP. Default: issue them.")  # fmt: skip
+              metavar="TOKEN", help="One per canonical SSP. "
+              "Default: SNAPBID_REPORT_TOKEN (separated by spaces), else new ones.")  # fmt: skip
 @click.option("--no-reconcile", is_flag=True, help="Do not compare the counts with the report.")
 @click.option("--generators", default=1, show_default=True, metavar="N",
               help="Divide the load among N generators, measured as one.")  # fmt: skip
@@ -255,6 +262,7 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
 
     from snapbid.loadtest import terminal
     from snapbid.loadtest.joining import JoinError
+    from snapbid.loadtest.options import EventLoad
     from snapbid.loadtest.reports import ReportError
     from snapbid.loadtest.run import execute, load_auctions
     from snapbid.reference import rates
@@ -264,20 +272,18 @@ def _run(options: "Options", raw: dict[str, Any]) -> "LoadResult":
     if options.ours and not raw["no_reconcile"]:
         canonical, tokens = _access(descriptors, options.canonical, raw["tokens"])
         options = replace(options, canonical=canonical, tokens=tokens)
-    if raw["events"]:
-        from snapbid.loadtest.options import EventLoad
-
-        key = raw["api_key"] or _issue_key()
-        options = replace(options, events=EventLoad(raw["events"], raw["batch"], key))
-    progress = terminal.progress()
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            result = runner.run(execute(options, auctions, progress))
-    except (OSError, JoinError, ReportError) as error:
-        why = reason(error, options.target.url) if isinstance(error, OSError) else error
-        raise console.Refused(f"snapbid load: {options.target.url}: {why}") from error
-    finally:
-        progress.close()
+    with contextlib.ExitStack() as ending:
+        if raw["events"]:
+            key = raw["api_key"] or ending.enter_context(_issued_key())
+            options = replace(options, events=EventLoad(raw["events"], raw["batch"], key))
+        progress = terminal.progress()
+        ending.callback(progress.close)
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                result = runner.run(execute(options, auctions, progress))
+        except (OSError, JoinError, ReportError) as error:
+            why = reason(error, options.target.url) if isinstance(error, OSError) else error
+            raise console.Refused(f"snapbid load: {options.target.url}: {why}") from error
     click.echo(terminal.summary(result))
     return result
 
@@ -381,7 +387,15 @@ def _access(
                 f"the bidder does not know {', '.join(unknown)}: run snapbid ssp add, or pass --ssp"
             )
         canonical = {ssp: stated.get(ssp, known[ssp]) for ssp in descriptors}
-        by_ssp = {ssp: tokens.issue(ssp, key, issuer) for ssp in canonical.values()}
+        until = int(time.time()) + TOKEN_S
+
+        async def issue_all(connection: "asyncpg.Connection") -> dict[str, str]:
+            return {
+                ssp: await tokens.issue_recorded(connection, ssp, key, issuer, until)
+                for ssp in sorted(set(canonical.values()))
+            }
+
+        by_ssp = console.in_warehouse(issue_all)
     missing = sorted(set(canonical.values()) - set(by_ssp))
     if missing:
         raise OptionError(
@@ -403,16 +417,24 @@ def _with_subject(token: str) -> tuple[str, str]:
         raise OptionError("--report-token must be a token from snapbid token issue") from error
 
 
-def _issue_key() -> str:
-    """Issue a key for the product `load-test`, and wait until every worker knows it."""
-    import time
+@contextlib.contextmanager
+def _issued_key() -> Iterator[str]:
+    """Issue a key for the product `load-test` until the context ends.
 
+    Waits until every worker knows it.
+    """
     from snapbid.warehouse import products
 
     key = console.in_warehouse(products.issue, "load-test", ("igaming",), products.MAX_RATE)
-    click.echo("issued a key for product load-test")
-    time.sleep(2.5)  # a new key reaches every worker within 2 s (contract 1)
-    return key
+    try:
+        click.echo("issued a key for product load-test")
+        time.sleep(2.5)  # a new key reaches every worker within 2 s (contract 1)
+        yield key
+    finally:
+        try:
+            console.in_warehouse(products.revoke, key)
+        except (console.Refused, products.ProductError) as error:
+            click.echo(f"warning: the key of load-test was not revoked: {error}", err=True)
 
 
 def _check_files(*files: Path | None) -> None:

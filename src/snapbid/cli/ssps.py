@@ -166,20 +166,19 @@ def token() -> None:
 def token_issue(ssp_id: str) -> None:
     """Print a new token for a canonical SSP id, and nothing else."""
     from snapbid.report import tokens
-    from snapbid.warehouse import audit, registry
+    from snapbid.warehouse import registry
 
     key, issuer = console.signing()
-    jti = tokens.new_id()
 
-    async def work(connection: "asyncpg.Connection") -> str | None:
+    async def work(connection: "asyncpg.Connection") -> tuple[str | None, str]:
         canonical = (await registry.fetch_all(connection)).get(ssp_id)
         if canonical is not None and ssp_id in await registry.fetch_former(connection):
             canonical = ssp_id  # it may read the report of days under its own id
-        if canonical == ssp_id:
-            await audit.record(connection, "token", ssp_id, "issued", {"jti": [None, jti]})
-        return canonical
+        if canonical != ssp_id:
+            return canonical, ""
+        return canonical, await tokens.issue_recorded(connection, ssp_id, key, issuer)
 
-    canonical = console.in_warehouse(work)
+    canonical, issued = console.in_warehouse(work)
     if canonical is None:
         raise console.Refused(f"{ssp_id[:60]!a} is not registered: add it with snapbid ssp add")
     if canonical != ssp_id:
@@ -187,4 +186,4 @@ def token_issue(ssp_id: str) -> None:
             f"{ssp_id} is a variant of {canonical}: issue a token for {canonical}, which covers "
             "all of its variants"
         )
-    click.echo(tokens.issue(ssp_id, key, issuer, jti))
+    click.echo(issued)

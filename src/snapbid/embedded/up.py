@@ -39,7 +39,6 @@ from snapbid.embedded.home import unusable
 from snapbid.embedded.process import STILL_WAITING_S
 from snapbid.embedded.supervise import Program, Restarter, Service, Signals, describe_status, say
 from snapbid.operations.dashboard.server import is_loopback
-from snapbid.report import tokens
 from snapbid.warehouse import registry
 from snapbid.warehouse.migrate import MigrationError, migrate
 from snapbid.warehouse.unavailable import UNAVAILABLE, session
@@ -144,10 +143,10 @@ def _prepare(dsn: str) -> None:
 
 
 async def _example_ssp(dsn: str) -> str:
-    """Return an SSP for the examples, preferably the demo SSP."""
+    """Return a canonical SSP id for the examples, preferably that of the demo SSP."""
     async with session(dsn) as connection:
         known = await registry.fetch_all(connection)
-    return "acme" if "acme" in known else next(iter(known), "YOUR-SSP")
+    return known.get("acme", next(iter(known.values()), "YOUR-SSP"))
 
 
 def _await_ready(
@@ -236,14 +235,13 @@ def check_port(variable: str, host: str, port: int) -> None:
 
 
 def _greeting(serving: ServingSettings, home: Home, ssp: str) -> str:
-    token = tokens.issue(ssp, serving.jwt_secret.key(), serving.jwt_issuer)
     address = url_of(reachable(serving.host), serving.port)
     private = url_of(serving.ops_host, serving.ops_port).removeprefix("http://")
     asks = ", which asks for SNAPBID_OPS_TOKEN" if serving.ops_token is not None else ""
     command = _own_command(home)
     return f"""ready at {address} (private port: {private}{asks})
 
-{_examples(address, ssp, token, command)}
+{_examples(address, ssp, command)}
 The settings of this instance, for other commands in another terminal:
 
   export $({command} env)
@@ -252,10 +250,10 @@ Ctrl-C stops everything.
 """
 
 
-def _examples(address: str, ssp: str, token: str, snapbid: str) -> str:
+def _examples(address: str, ssp: str, snapbid: str) -> str:
     """Return commands to copy, from a bid to a server event, for the server at `address`.
 
-    `token`: a report token of `ssp`; `snapbid`: the command line of this instance's `snapbid`.
+    `ssp`: a canonical id; `snapbid`: the command line of this instance's `snapbid`.
     """
     # A new auction id each time: otherwise the report would not count repeated examples.
     auction = f"connectivity-test-{int(time.time())}"
@@ -284,7 +282,7 @@ Today's report (document 1), a few seconds later:
 
   TODAY=$(date -u +%F)
   curl -i "{address}/api/v1/ssp/{ssp}/report?from=$TODAY&to=$TODAY" \\
-    -H 'Authorization: Bearer {token}'
+    -H "Authorization: Bearer $({snapbid} token issue {ssp})"
 
 A server event (document 3): a key, a test that stores nothing, and the event itself:
 

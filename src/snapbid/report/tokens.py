@@ -1,6 +1,7 @@
 """Report tokens: JWTs (RFC 7519) signed with HS256 (document 1, "Authentication"; contract 6).
 
-A token names the canonical SSP id (`sub`), the issuer and its own id (`jti`), and does not expire.
+A token names the canonical SSP id (`sub`), the issuer and its own id (`jti`). It expires only if it
+was issued so (`exp`).
 PyJWT checks only the format and the signature. The claims are then decoded into typed fields, so a
 signed token with a claim of the wrong type (a list as `iss`, a string as `exp`) is invalid, not an
 internal error.
@@ -12,12 +13,15 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Final
 
+import asyncpg
 import jwt
 import msgspec
 from jwt.algorithms import HMACAlgorithm
 
 from snapbid.base.errors import InvalidToken, MissingToken
 from snapbid.base.http import basic_password
+from snapbid.base.words import utc
+from snapbid.warehouse import audit
 
 ALGORITHM: Final = "HS256"
 MAX_TOKEN_BYTES: Final = 8192
@@ -53,15 +57,35 @@ def new_id() -> str:
     return secrets.token_urlsafe(JTI_BYTES)
 
 
-def issue(ssp: str, key: bytes, issuer: str, jti: str | None = None) -> str:
-    """Issue a token for a canonical SSP id, valid until the key changes."""
+def issue(
+    ssp: str, key: bytes, issuer: str, jti: str | None = None, expires_at: int | None = None
+) -> str:
+    """Issue a token for a canonical SSP id, valid until `expires_at` (epoch s) or a new key."""
     claims = {
         "sub": ssp,
         "iss": issuer,
         "jti": jti or new_id(),
         "iat": int(time.time()),
     }
+    if expires_at is not None:
+        claims["exp"] = expires_at
     return jwt.encode(claims, key, algorithm=ALGORITHM)
+
+
+async def issue_recorded(
+    connection: asyncpg.Connection,
+    ssp: str,
+    key: bytes,
+    issuer: str,
+    expires_at: int | None = None,
+) -> str:
+    """Issue a token as `issue` does, with an entry in the audit trail."""
+    jti = new_id()
+    detail = {"jti": [None, jti]}
+    if expires_at is not None:
+        detail["exp"] = [None, utc(expires_at)]
+    await audit.record(connection, "token", ssp, "issued", detail)
+    return issue(ssp, key, issuer, jti, expires_at)
 
 
 def bearer(authorizations: list[bytes], *, basic: bool = False) -> str:
