@@ -1,11 +1,13 @@
 """How commands print on a terminal."""
 
+from collections.abc import Callable
 from datetime import date
 
 import click
 import pytest
 
 from snapbid.cli.console import Refused, day, wrapped
+from snapbid.loadtest.terminal import LiveProgress, PlainProgress
 
 
 @pytest.mark.parametrize("width", [20, 40, 79, 200])
@@ -26,6 +28,14 @@ def test_unbroken_text_is_not_cut() -> None:
 def test_refusals_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     Refused("two\nlines\x1b]0;title\x07").show()
     assert capsys.readouterr().err == "two\nlines\\x1b]0;title\\x07\n"
+
+
+@pytest.mark.parametrize("progress", [LiveProgress, PlainProgress])
+def test_progress_does_not_control_the_terminal(
+    progress: Callable[[], LiveProgress | PlainProgress], capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress().say("\x1b]0;title\x07")
+    assert capsys.readouterr().out == "\\x1b]0;title\\x07\n"
 
 
 def test_days_have_one_format() -> None:
