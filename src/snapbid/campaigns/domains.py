@@ -106,7 +106,7 @@ def apart(text: str) -> str:
 
 
 def narrow(text: str) -> str:
-    """Replace non-ASCII spellings of ASCII's characters, as `apart` does, and in full width."""
+    """Replace non-ASCII variants of ASCII characters: those that `apart` replaces, and full-width."""
     return apart(text).translate(_NARROW)
 
 

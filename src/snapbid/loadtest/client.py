@@ -209,9 +209,8 @@ def _body(data: bytes, head: int, status: int, ended: bool) -> tuple[bytes, int]
 
 
 def _sized(data: bytes, start: int, length: bytes) -> tuple[bytes, int] | None:
-    length = length.strip()
     if not length.isdigit():
-        raise ValueError(f"not HTTP/1.x: a length of {length[:SHOWN]!r}")
+        raise ValueError(f"not HTTP/1.x: {length[:SHOWN]!r} is not a Content-Length")
     end = start + int(length)
     return (data[start:end], end) if len(data) >= end else None
 

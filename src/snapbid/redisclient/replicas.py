@@ -103,10 +103,10 @@ class Replication:
         return missing_s >= grace_s or (not self._has_confirmed and is_known and grace_s < inf)
 
     def _miss(self, now: float) -> float:
-        """Note that too few replicas confirmed a write; return for how long writes have failed (s).
+        """Note that too few replicas confirmed a write; return how long writes have been failing (s).
 
-        The time starts anew if the last failure was over `grace_s` ago: no write has tested the
-        replicas since.
+        The count restarts if the last failure was over `grace_s` ago, since no write has tested the
+        replicas in between.
         """
         if now - self._missed_at >= self._demand.grace_s:
             self._missing_since = now

@@ -455,7 +455,10 @@ where m.until <> excluded.until
 async def alias(
     connection: asyncpg.Connection, pairs: Collection[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Record (anonymous, person) pairs, the most recently seen last; return the new pairs."""
+    """Record (anonymous, person) pairs; return the new ones.
+
+    `pairs`: from the least to the most recently seen.
+    """
     anonymous = [each for each, _ in pairs]
     shared = [each for each, count in Counter(anonymous).items() if count > 1]
     rows = await connection.fetch(_ALIAS, anonymous, [person for _, person in pairs], shared)

@@ -61,7 +61,7 @@ async def look(connection: asyncpg.Connection, kind: int = COUNTERS) -> Look:
 
 
 async def declare(connection: asyncpg.Connection, kind: int, *, is_able: bool) -> None:
-    """Declare whether this drain can read all shards; only such drains count in dividing leases."""
+    """Declare whether this drain can read all shards; leases are divided among those that can."""
     function = "pg_advisory_lock_shared" if is_able else "pg_advisory_unlock_shared"
     await connection.execute(f"select {function}($1, $2)", kind, _ABLE)
 

@@ -169,7 +169,7 @@ def _notices(
 
 
 def _losses(seen: SspRequestStats) -> list[str]:
-    """Return a line of evidence on loss notices, which are optional; empty if there are none."""
+    """Return a line about the loss notices, which are optional; an empty list if none came."""
     losses, unsaid = seen.notices.get("l", 0), seen.notices.get("l:-1", 0)
     if not losses:
         return []
