@@ -68,7 +68,10 @@ class RequestCounts:
     def strange_ip(self) -> int: ...
     @property
     def ipv6(self) -> int:
-        """The same for this field, of requests without an address in `ip`."""
+        """The number of requests with an IP address in this field, but none in `ip`.
+
+        `strange_ipv6` is the number of requests with another value in it, and no address in `ip`.
+        """
     @property
     def strange_ipv6(self) -> int: ...
     @property
@@ -110,11 +113,11 @@ class AdmissionControl:
 
     An overloaded worker that accepts everything answers everything too late. So the number of
     requests in flight is limited to as many as the worker, at its recent rate, completes within
-    `TARGET_S`. Further requests are answered 204 at once, before their bodies are read, unless
+    `TARGET_S`. Further requests get a 204 at once, before their bodies are read, unless
     their SSP (all its descriptors together) is below its share. So no SSP suffers from another's
     flood. The share is the limit divided by the number of SSPs with requests in flight.
 
-    The limit is set anew in each interval of `INTERVAL_S`. If a client is slow to send the body,
+    The limit is recomputed for each interval of `INTERVAL_S`. If a client is slow to send the body,
     its request stops counting after one or two intervals, so half-sent requests do not keep other
     clients out.
 

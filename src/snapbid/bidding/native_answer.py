@@ -33,7 +33,7 @@ def fits(asked: NativeRequest, ad: NativeAd) -> bool:
 
 
 def native_markup(asked: NativeRequest, ad: NativeAd) -> str:
-    """Return the native response as JSON; for version 1.0, it is the member `native` of an object.
+    """Return the native response as JSON, for version 1.0 wrapped in `{"native": …}`.
 
     Raises ValueError if the creative does not fit.
     """

@@ -106,7 +106,7 @@ def apart(text: str) -> str:
 
 
 def narrow(text: str) -> str:
-    """Replace non-ASCII variants of ASCII characters: those that `apart` replaces, and full-width."""
+    """Replace non-ASCII variants of ASCII characters: those `apart` replaces, and full-width."""
     return apart(text).translate(_NARROW)
 
 

@@ -153,7 +153,7 @@ def campaign_delete(campaign_id: str) -> None:
     """Delete a campaign; its counts and spend stay in the warehouse.
 
     A campaign imported later with the same id continues its spend and frequency caps, but `even`
-    pacing begins anew. To stop a campaign for a while, use `campaign pause`.
+    pacing starts over. To stop a campaign for a while, use `campaign pause`.
     """
     from snapbid.warehouse import campaigns
 

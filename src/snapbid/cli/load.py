@@ -419,9 +419,9 @@ def _with_subject(token: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _issued_key() -> Iterator[str]:
-    """Issue a key for the product `load-test` until the context ends.
+    """Issue a key for the product `load-test`, and revoke it when the context ends.
 
-    Waits until every worker knows it.
+    Waits until every worker knows the key.
     """
     from snapbid.warehouse import products
 

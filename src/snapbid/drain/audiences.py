@@ -75,7 +75,7 @@ class Persons:
     def resolve(self, aliases: Sequence[Pair]) -> None:
         """Record which users are behind anonymous ids; link these users with the ids' members.
 
-        `aliases`: pairs of anonymous id and user, the most recently seen last.
+        `aliases`: (anonymous id, user) pairs; must be ordered from least to most recently seen.
         """
         for visitor, user in aliases:
             self.users.setdefault(visitor, []).append(user)

@@ -159,7 +159,7 @@ def _read(state: ShardState) -> Batch:
 async def _compare(
     connection: asyncpg.Connection, shard: ShardCounters, state: ShardState
 ) -> tuple[ShardState, Batch]:
-    """Compare how recent both stores' data is; if it differs, have all counters absorbed again.
+    """Check whether either store's data is older; if so, have all counters absorbed again.
 
     Returns the shard's resulting state, and the last batch that counts as absorbed.
     """

@@ -44,7 +44,7 @@ class ClockReading(NamedTuple):
 
 
 def _waited_s() -> float:
-    """Return the seconds that this process waited for a processor; 0 if the kernel has no count."""
+    """Return how long this process has waited for a processor, in seconds; 0 if unknown."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

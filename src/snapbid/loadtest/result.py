@@ -102,7 +102,7 @@ class ComparedFigure(Struct, frozen=True):
 
 
 class Reconciliation(Struct, frozen=True):
-    """The comparison of the client's accounts with the report."""
+    """The comparison of the client's counts with the report."""
 
     status: str  # exact, within bounds (left by unanswered requests), different, not done
     rows: list[ComparedFigure]

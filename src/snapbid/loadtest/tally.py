@@ -84,7 +84,7 @@ class Tally(Struct, kw_only=True):
 
     @property
     def intact(self) -> int:
-        """The number of requests that ended, not counting those that were faulty on purpose."""
+        """The number of requests that ended, not counting the deliberately faulty ones."""
         return self.done - sum(self.kinds[kind] for kind in FAULTY)
 
     @property

@@ -25,10 +25,10 @@ class Waiter:
 
 @final
 class Turn:
-    """A scope in which waiters of replies resume in the loop iteration that reads the replies.
+    """A scope in which code awaiting replies resumes in the loop iteration that reads them.
 
-    Waiters of replies set between `begin` and `end` resume in `end`, which must be called outside
-    any task. Waiters of other replies resume in the next iteration.
+    Code awaiting a reply that is set between `begin` and `end` resumes in `end`. It resumes in the
+    next iteration if `end` is called within a task, or if the reply is set at any other time.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None: ...

@@ -278,7 +278,7 @@ def parse_members(text: str) -> list[MemberNode]:
 
 
 def has_replicas(members: Iterable[MemberNode]) -> bool:
-    """Whether there are replicas, or failed primaries without slots, which become replicas."""
+    """Whether there are replicas, or failed primaries without slots, which rejoin as replicas."""
     return any(node.primary or (node.is_failing and not node.slots) for node in members)
 
 

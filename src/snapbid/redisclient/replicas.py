@@ -103,7 +103,7 @@ class Replication:
         return missing_s >= grace_s or (not self._has_confirmed and is_known and grace_s < inf)
 
     def _miss(self, now: float) -> float:
-        """Note that too few replicas confirmed a write; return how long writes have been failing (s).
+        """Note that too few replicas confirmed a write; return how long writes have failed (s).
 
         The count restarts if the last failure was over `grace_s` ago, since no write has tested the
         replicas in between.

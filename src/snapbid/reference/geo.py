@@ -146,8 +146,8 @@ class GeoDatabase:
 def bare_address(written: str) -> str | None:
     """Return the IP address in a text such as `"[2001:db8::1]:443"` or `192.0.2.1, 10.0.0.1`.
 
-    It may be in quotes and brackets, with a port, and the first of a list: of a forwarded chain,
-    the client. None if it is not an address.
+    The address may be quoted, in brackets, or followed by a port. Of a list, such as a forwarding
+    chain, the first entry counts, which is the client. None if it is not an address.
     """
     match = _DECORATED.match(written)
     if match is None:

@@ -1,7 +1,8 @@
 """Report tokens: JWTs (RFC 7519) signed with HS256 (document 1, "Authentication"; contract 6).
 
 A token names the canonical SSP id (`sub`), the issuer and its own id (`jti`). It expires only if it
-was issued so (`exp`).
+has an expiry time (`exp`).
+
 PyJWT checks only the format and the signature. The claims are then decoded into typed fields, so a
 signed token with a claim of the wrong type (a list as `iss`, a string as `exp`) is invalid, not an
 internal error.

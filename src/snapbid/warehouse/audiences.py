@@ -468,7 +468,7 @@ async def alias(
 async def fetch_aliases(
     connection: asyncpg.Connection, anonymous: Iterable[int]
 ) -> list[tuple[int, int]]:
-    """Fetch the (anonymous, person) pairs of these anonymous ids, the most recently seen last.
+    """Fetch the (anonymous, person) pairs of these anonymous ids, the least recently seen first.
 
     At most the `LINKS` most recent pairs are fetched per id.
     """

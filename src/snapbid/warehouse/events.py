@@ -259,7 +259,7 @@ async def fetch_members(
 async def set_flags(
     connection: asyncpg.Connection, flagged: Sequence[tuple[SequenceMember, Sequence[str]]]
 ) -> None:
-    """Replace the flags that concern the sequence of events; flags of click ids stay."""
+    """Replace the sequence flags of events; keep their flags about click ids."""
     for day, of_day in _by_day(flagged, lambda pair: pair[0].received_at):
         await connection.execute(
             _FLAG,
@@ -274,7 +274,7 @@ async def set_flags(
 
 
 async def revise_later(connection: asyncpg.Connection, bonus_of: Mapping[bytes, bytes]) -> None:
-    """Schedule stored cash-outs for `fetch_revisions`, which then flags them again.
+    """Schedule stored cash-outs to be fetched by `fetch_revisions`, and then flagged again.
 
     `bonus_of` maps the `sequence` column of cash-outs to that of their bonus.
     """

@@ -115,7 +115,7 @@ async def fetch_unlimited(
 
 
 async def fetch_drained(connection: asyncpg.Connection, today: date) -> list[tuple[int, ...]]:
-    """Fetch what drains have stored of SSPs' traffic today, from all ledgers and their runs.
+    """Fetch today's SSP traffic as stored by drains, summed over all ledgers and their runs.
 
     Each row has an SSP's number, bids, wins, sum of the wins' CPM (micro-USD) and impressions.
     """
@@ -132,7 +132,7 @@ async def fetch_converted(connection: asyncpg.Connection, today: date, most: int
 
 
 async def fetch_budgeted(connection: asyncpg.Connection, today: date, most: int) -> Budgeted:
-    """Fetch up to `most` active campaigns with a budget, the highest spend on the day first."""
+    """Fetch up to `most` active campaigns with a budget, by descending spend on that day."""
     rows = await connection.fetch(_BUDGETED, today, most)
     known = {each.id: each for each in await fetch_some(connection, [row["id"] for row in rows])}
     most_spent = [known[row["id"]] for row in rows if row["id"] in known]  # the others are deleted

@@ -42,7 +42,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def sides(self) -> tuple[str, str]:
-        """Where the first and the second figure come from, as log lines name it."""
+        """The sources of the first and the second figure, as named in log lines."""
         return COMPARISONS.get(self.comparison, ("one", "the other"))  # of a newer program
 
 
@@ -77,7 +77,7 @@ class LoggedBid(NamedTuple):
     imp_id: str
 
     def digests(self) -> bytes:
-        """Return the digests that the bid has if unsigned and if signed, concatenated."""
+        """Return the bid's digests as an unsigned and as a signed bid, concatenated."""
         auction, imp = self.auction_id.encode(), self.imp_id.encode()
         family = b"" if self.ssp is None else family_of(self.ssp)
         return bid_digest(auction, imp) + bid_digest(family + auction, imp)

@@ -88,9 +88,9 @@ def marked(campaign: int, mark: int) -> int:
 
 
 def identity(marked: int, answer: int) -> int:
-    """Pack a bid's identity: the creative's mark (from `marked`), then the answer, in 24 bits.
+    """Pack the creative's mark (from `marked`) above the answer's identity (24 bits).
 
-    See records.lua.
+    The result is the bid's identity; see records.lua.
     """
     return marked >> 32 << 24 | answer
 

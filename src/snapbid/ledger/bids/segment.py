@@ -12,7 +12,7 @@ from snapbid.base.redis_keys import ShardKeys
 
 
 class FormerLedger(NamedTuple):
-    """An earlier ledger; its move took shard N to shard N modulo the new number of shards."""
+    """An earlier ledger, whose shard N was moved to shard N modulo the new number of shards."""
 
     shards: int
     until: int  # when its last bids expire here (epoch s)

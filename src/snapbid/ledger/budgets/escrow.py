@@ -205,10 +205,10 @@ def _ration(grants: list[int], allowances: Sequence[Allowance | None], demands: 
 
 
 def _is_short(grant: int, allowance: Allowance | None, demand: Demand) -> bool:
-    """Whether an allowance lacks money for the bid it refused.
+    """Whether an allowance, even with its grant, cannot cover the bid it refused.
 
-    An allowance that is merely low is not short: other allowances may need their money for rare
-    bids.
+    An allowance that is merely low is not short: it is no reason to take money back from other
+    allowances, which may need it for rare bids.
     """
     return allowance is not None and allowance.spare + grant < demand.refused
 

@@ -19,7 +19,7 @@ KEEP_EVERY_S: Final = 10.0
 
 
 class Answers(NamedTuple):
-    """Numbers of an SSP's requests: all, those answered late, and those that failed, by cause."""
+    """Counts of an SSP's requests: all, those answered late, and those that failed, by cause."""
 
     requests: int = 0
     late: int = 0

@@ -81,7 +81,7 @@ class Traffic(NamedTuple):
         return Traffic(*(a + b for a, b in zip(self, other, strict=True)))
 
     def at_least(self, other: "Traffic") -> "Traffic":
-        """Return the larger of both counts of each kind."""
+        """Return the higher of the two counts of each kind."""
         return Traffic(*map(max, self, other))
 
 

@@ -209,7 +209,7 @@ def _without_rate(lines: Counter[str]) -> str:
 
 
 def is_complete(comparison: Comparison, *, prices: bool, times: bool) -> bool:
-    """Return whether all that was requested was compared, and no oddities of the log were noted."""
+    """Return whether everything requested was compared and nothing odd in the log was noted."""
     lacking = (prices and comparison.without_price) or (times and comparison.without_time)
     return not (lacking or comparison.seen.notes)
 

@@ -102,8 +102,8 @@ def reduced(clauses: Iterable[tuple[Clause, int]]) -> Clauses:
 def _merged(clauses: Clauses, field: str) -> Clauses:
     """Merge clauses that differ only in `field`; a merged clause admits any value of that field.
 
-    Deals are united instead, since a clause that admits any deal would compare prices with the
-    floors of impressions, not with those of deals.
+    If that field is `deals`, it admits the union of their deals instead: a clause that admits any
+    deal would compare prices with the floors of impressions, not with those of deals.
     """
     any_value: dict[str, Any] = {field: None}
     highest: Clauses = {}
@@ -170,7 +170,7 @@ def _included(targeting: Mapping[str, Values], dimension: str) -> Entries | None
 
 
 def _inventories(targeting: Mapping[str, Values]) -> Entries | None:
-    """Return inventories, one of which a request needs for a campaign to bid; None if any will do.
+    """Return the inventories of which a request must have at least one; None if any will do.
 
     Only one dimension is used: sets from several dimensions cannot be intersected, since a request
     may have several inventories.
