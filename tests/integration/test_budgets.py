@@ -166,6 +166,35 @@ async def test_the_day_ends_exactly_at_midnight(ledger: Ledger, clock: Clock) ->
     assert await state(ledger) == (PRICE, 0, 0, 0)
 
 
+@pytest.mark.parametrize("ssps", [(1, 1), (1, 2)], ids=["alone", "contested"])
+async def test_a_bid_made_before_midnight_and_sent_after_it_spends_the_old_days_budget(
+    ledger: Ledger, clock: Clock, store: Any, ssps: tuple[int, int]
+) -> None:
+    """One batch has bids of both days, which are held and spent on their own."""
+    of, days, kept = limits(daily=3 * COST, total=9 * COST), (22080, 22081), list[int]()
+    old, new = at("2030-06-15T23:59:59") + 0.999, at("2030-06-16T00:00:00") + 0.001
+
+    async def ask(*numbers: int) -> str:
+        waiting: list[Any] = []
+        for number in numbers:
+            clock.now = old if number < 10 else new
+            bids = [(b"1", 1, PRICE, of)]
+            name, ssp = b"auction-%d" % number, ssps[number % 2]
+            waiting.append(ledger.remember(name, ssp, bids, None, 10.0))
+        letters = [await done for done in waiting]
+        kept.extend(n for n, letter in zip(numbers, letters, strict=True) if letter == "k")
+        return "".join(letters)
+
+    assert await ask(0, 1, 2, 3, 4, 5) == "kkkbbb"  # from now on contested, with two SSPs
+    assert await ledger.settle(LOSS, b"auction-0", b"1") == "c"
+    assert await ask(6, 7, 10, 11, 12, 13, 14) == "kb" + ("kkkbb" if ssps == (1, 1) else "kkhkb")
+    kept.remove(0)
+    for number in kept:
+        assert await ledger.settle(WIN, b"auction-%d" % number, b"1") == "c"
+    used = {f"d{day}".encode(): b"%d" % (3 * PRICE) for day in days} | {b"t": b"%d" % (6 * PRICE)}
+    assert {k: v for k, v in store.hgetall("{sb0}:m:1").items() if k != b"a"} == used
+
+
 async def test_holds_of_yesterday_leave_todays_budget_open(
     ledger: Ledger, clock: Clock, fresh_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

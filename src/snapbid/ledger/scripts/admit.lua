@@ -20,6 +20,7 @@ local function admit(bids, start, value, packed, hold_s)
     end
   end
   if limits.has_budget then
+    use_budget_of((struct.unpack('<I4', value, 9)))
     hold_for(hold_s)
     local price, allowance = value:sub(HEAD_SIZE + 1, size), open_allowance(limits.campaign)
     local held_until = allowance.is_contested and packed_own_ends or packed_ends

@@ -10,7 +10,8 @@
 -- the end of a script; large ones are first counted in Redis, compared as digits, and subtracted again
 -- if they do not fit.
 local EXACT = 9007199254740992
-local today = 'd' .. math.floor(now / DAY_S)
+local budget_day = math.floor(now / DAY_S) -- whose budget is used
+local day_field = 'd' .. budget_day
 local allowances = {}
 
 -- Sets the end of the holds made by this script.
@@ -20,13 +21,13 @@ local function hold_for(hold_s)
     local second = math.ceil(hold_clock() / 1000 + hold_s)
     ends, packed_ends = digits(second), struct.pack('<I4', second)
     packed_own_ends = struct.pack('<I4', second + OF_SSP)
-    hold_name = ends .. ':' .. today:sub(2)
+    hold_name = ends .. ':' .. budget_day
     hold_field = 'e' .. hold_name
   end
 end
 
 local function read_allowance(allowance)
-  local values = redis.call('HMGET', allowance.key, 't', today, hold_field or 't')
+  local values = redis.call('HMGET', allowance.key, 't', day_field, hold_field or 't')
   local total, day, held = values[1], values[2], hold_field and values[3]
   allowance.total, allowance.day, allowance.held = tonumber(total or 0), tonumber(day or 0), tonumber(held or 0)
   allowance.more, allowance.queued, allowance.has_old_days = 0, held, total and not day
@@ -98,7 +99,7 @@ local function close_allowance(allowance)
     end
     allowance.held, allowance.more = allowance.held + allowance.more, 0
     redis.call('HSET', allowance.key, 't', string.format('%d', allowance.total), -- as Redis would, more slowly
-      today, string.format('%d', allowance.day), hold_field, string.format('%d', allowance.held))
+      day_field, string.format('%d', allowance.day), hold_field, string.format('%d', allowance.held))
     queue_hold(allowance)
   end
 end
@@ -122,7 +123,7 @@ end
 local function afford_exactly(allowance, price, limits, holds)
   close_allowance(allowance)
   local fits = raise(allowance.key, 't', price, limits.total)
-  if fits and not raise(allowance.key, today, price, limits.day) then
+  if fits and not raise(allowance.key, day_field, price, limits.day) then
     redis.call('HINCRBY', allowance.key, 't', '-' .. price)
     fits = false
   end
@@ -131,7 +132,7 @@ local function afford_exactly(allowance, price, limits, holds)
     queue_hold(allowance)
   elseif fits then
     redis.call('HINCRBY', allowance.key, 't', '-' .. price)
-    redis.call('HINCRBY', allowance.key, today, '-' .. price)
+    redis.call('HINCRBY', allowance.key, day_field, '-' .. price)
   end
   read_allowance(allowance)
   return fits
@@ -187,7 +188,7 @@ local function within_share(allowance, price, limits, holds, value)
   end
   if holds then
     local name = hold_name .. ':' .. ssp
-    for _, field in ipairs({'t', today, 'e' .. name, 'h' .. ssp, 'h'}) do
+    for _, field in ipairs({'t', day_field, 'e' .. name, 'h' .. ssp, 'h'}) do
       redis.call('HINCRBY', key, field, price)
     end
     redis.call('ZADD', allowance.queue, ends, name)

@@ -58,3 +58,12 @@ local function close_allowances()
     end
   end
 end
+
+-- Uses the budget of the day on which a bid was made: bids made just before midnight may come after it.
+local function use_budget_of(made)
+  local made_on = math.floor(made / DAY_S)
+  if made_on ~= budget_day then
+    close_allowances()
+    budget_day, day_field, allowances, ends = made_on, 'd' .. made_on, {}, nil
+  end
+end

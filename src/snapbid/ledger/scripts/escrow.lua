@@ -79,7 +79,7 @@ while ARGV[at] do
     if amount ~= '0' and expected == returned then
       returned = give_back(key, name, used, amount) or returned
     end
-    if name == 't' or 'd' .. name == today then
+    if name == 't' or 'd' .. name == day_field then
       local own = (redis.call('HGET', key, 'l' .. name) or 0) - used
       spare, is_low = math.min(spare, own), is_low or own < tonumber(low)
     end

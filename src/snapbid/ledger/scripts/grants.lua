@@ -12,8 +12,8 @@ end
 local function grants(allowance, limits)
   local granted = allowance.granted
   if not granted then
-    local key, day = grants_key(limits.campaign), today:sub(2)
-    local left = redis.call('HMGET', key, 'lt', 'l' .. day, 'wt', 'w' .. day)
+    local key = grants_key(limits.campaign)
+    local left = redis.call('HMGET', key, 'lt', 'l' .. budget_day, 'wt', 'w' .. budget_day)
     granted = {total = limits.total == IN_ESCROW and (left[1] or '0') or '',
       day = limits.day == IN_ESCROW and (left[2] or '0') or ''}
     granted.total_number, granted.day_number = tonumber(granted.total), tonumber(granted.day)

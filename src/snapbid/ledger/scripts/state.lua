@@ -7,11 +7,11 @@
 local states = {}
 for i = 2, #ARGV do
   local allowance = open_allowance(ARGV[i])
-  local values, held = redis.call('HMGET', allowance.key, 't', today), {}
+  local values, held = redis.call('HMGET', allowance.key, 't', day_field), {}
   for _, name in ipairs(redis.call('ZRANGE', allowance.queue, 0, -1)) do
     local amount = redis.call('HGET', allowance.key, 'e' .. name)
     if amount then
-      held[#held + 1] = 'd' .. name:match('^%d+:(%d+)') == today and 1 or 0
+      held[#held + 1] = 'd' .. name:match('^%d+:(%d+)') == day_field and 1 or 0
       held[#held + 1] = amount
     end
   end
