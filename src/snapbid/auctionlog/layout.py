@@ -3,8 +3,8 @@
 A chunk is a header, rows, and free space. The header has
 
     magic | end of the rows | first sequence number | last one converted | in flight
-          | when a bid or notice last began (epoch ms) | lost rows | since when (epoch ms) | closed
-          | the operating system's boot (16 bytes)
+          | when a bid or notice last began (epoch ms) | lost rows | lost since (epoch ms) | closed
+          | id of the operating system's boot (16 bytes)
 
 each of 8 bytes unless noted, little endian, zero-padded to HEADER_SIZE. A row is `_ROW` and its
 strings. It is published by moving the end of the rows past it, in one write to memory, so a process

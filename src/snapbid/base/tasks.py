@@ -24,7 +24,7 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
 
 
 async def pause(stopping: asyncio.Event, seconds: float) -> None:
-    """Wait for some seconds, or until `stopping` is set."""
+    """Wait for `seconds`, or until `stopping` is set."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stopping.wait(), seconds)
 

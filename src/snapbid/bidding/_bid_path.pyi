@@ -60,17 +60,18 @@ class RequestCounts:
     def ua(self) -> int: ...
     @property
     def ip(self) -> int:
-        """The number of requests with an IP address in this field.
+        """The number of requests whose `device.ip` is an IP address.
 
-        `strange_ip` is the number of requests with another value in it.
+        `strange_ip` is the number of requests with any other value in `device.ip`.
         """
     @property
     def strange_ip(self) -> int: ...
     @property
     def ipv6(self) -> int:
-        """The number of requests with an IP address in this field, but none in `ip`.
+        """The number of requests whose `device.ipv6` is an IP address, and `device.ip` is not.
 
-        `strange_ipv6` is the number of requests with another value in it, and no address in `ip`.
+        `strange_ipv6` is the number of requests with any other value in `device.ipv6`, and no
+        address in `device.ip`.
         """
     @property
     def strange_ipv6(self) -> int: ...

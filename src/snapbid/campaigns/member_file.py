@@ -40,7 +40,7 @@ _DIGEST: Final = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{56}|[0-9a-f]
 
 
 class MemberError(ValueError):
-    """An error for an invalid member file; the message gives line numbers, but no text of lines."""
+    """An error for an invalid member file; the message may name lines, but never quotes them."""
 
 
 class _LineError(ValueError):

@@ -47,7 +47,7 @@ def hash_of(key: bytes, name: str) -> bytes:
 
 
 def cap_names(id: str, families: Iterable[str] = ()) -> list[str]:
-    """Return the keys that frequency caps may use for the user with an id (`bidding.identity`).
+    """Return the keys that frequency caps may use for a user with this id (`bidding.identity`).
 
     `families`: the families of SSPs in which the id may be a `user.id`. An eid is given as
     `SOURCE ID`, with the source in any letter case.

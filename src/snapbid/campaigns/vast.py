@@ -214,7 +214,7 @@ class _VastReader:
         self._warnings: list[Remark] = []
 
     def result(self) -> Vast:
-        """Return what the document says of those ads that a player would play. Raises VastError."""
+        """Return the properties of the ads that a player would play. Raises VastError."""
         root = self._root
         version = self._version()
         ads = [self._ad(ad) for ad in root.all("Ad")]

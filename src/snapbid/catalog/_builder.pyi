@@ -31,8 +31,9 @@ class Builder:
         """Add or replace a campaign.
 
         `payload`: data for `Index.payload` to return; `advertiser`: the advertiser's domain and its
-        parents, from `domains.line_of`; `types`: all names of a media type, by each of them. Raises
-        ValueError if the campaign has no creative, or if an id, a value or a list is too long.
+        parents, from `domains.line_of`; `types` maps each name of a media type to all of its names.
+        Raises ValueError if the campaign has no creative, or if an id, a value or a list is too
+        long.
         """
     def build(self) -> bytearray:
         """Return the index, without the payload file, which the caller must append.

@@ -70,7 +70,7 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
 
 
 async def _write(campaigns: AsyncIterator["StoredCampaign"], out: TextIO, *, as_array: bool) -> int:
-    """Write documents one by one, since there may be millions; return their number."""
+    """Write documents one by one, since there may be millions; return how many."""
     count = 0
     async for stored in campaigns:
         if as_array:

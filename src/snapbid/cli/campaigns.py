@@ -1,4 +1,4 @@
-"""`snapbid campaign`: list, show, pause, resume and delete; `campaign_*.py` have the rest."""
+"""`snapbid campaign`: list, show, pause, resume and delete; the rest is in `campaign_*.py`."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -240,7 +240,7 @@ async def known_names(connection: "asyncpg.Connection") -> "Known":
 
 
 def has_warehouse() -> bool:
-    """Whether a warehouse is set, or an embedded one is running."""
+    """Whether a warehouse is configured, or an embedded one is running."""
     settings = load(os.environ)
     return settings.database_url is not None or running(settings) is not None
 

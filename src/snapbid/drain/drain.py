@@ -363,7 +363,7 @@ def _defer(parts: Sequence[_ShardRound], indices: Iterable[int]) -> None:
 
 
 def _part_of(read: Iterable[SourceCounters], start: int, end: int) -> list[SourceCounters]:
-    """Return the counters from `start` up to `end`, indices into all sources' counters, joined."""
+    """Return the slice `start:end` of the sources' counters, taken as one concatenated list."""
     part = []
     for each in read:
         counters = each.counters[max(start, 0) : max(end, 0)]

@@ -382,7 +382,7 @@ class Process:
         self._log("on standby for %(duty)s: another drain has the lease", logging.INFO)
 
     def _log(self, message: str, level: int, **fields: str) -> None:
-        """Log a message, unless the last message differed at most in its `reason`.
+        """Log a message, unless the last one logged was the same apart from its `reason`.
 
         A warning or error is also recorded in `troubles` under the process's duty; any other
         message removes that record.

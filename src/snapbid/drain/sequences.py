@@ -169,9 +169,9 @@ async def check(connection: asyncpg.Connection, new: Sequence[EventRow]) -> None
 
 
 async def revise(connection: asyncpg.Connection, rows: int, statement_s: float) -> int:
-    """Compute the sequence flags of up to `rows` stored cash-outs again, in a transaction.
+    """Recompute the sequence flags of up to `rows` stored cash-outs, in one transaction.
 
-    Returns the number of bonuses of these cash-outs. No statement may run longer than
+    Returns the number of bonuses to which these cash-outs belong. No statement may run longer than
     `statement_s`.
     """
     async with connection.transaction():

@@ -1,8 +1,8 @@
 """The fast path for valid events: a typed decode, the few checks beyond types, and an encode.
 
 It reads events that have only the catalog's fields, none of them null; `examine` reads all others.
-It needs a third of the time that an examination needs (measured by `bench/micro/test_events.py`,
-with a batch and with a single event).
+It takes a third as long as an examination (measured by `bench/micro/test_events.py`, with a batch
+and with a single event).
 
 The structs are a tagged union on `event`. They are strict: an unknown field, a null in a required
 field or an integral float as a time fails the decode. Their fields are in sorted order, so that the

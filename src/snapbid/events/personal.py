@@ -139,8 +139,9 @@ def paths(
 ) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths (keys and indices) to personal data in an unknown field's value.
 
-    `private`: the field is in `context.privacy`, where phone numbers count. `says_nothing`: the
-    value contains no string or number, so only keys that are email addresses count.
+    `private`: the field is in `context.privacy`, where phone numbers are also personal data.
+    `says_nothing`: the value contains no string or number, so only keys that are email addresses
+    are personal data.
     """
     members: Iterator[tuple[str | int, Any]]
     if isinstance(value, dict):

@@ -155,7 +155,7 @@ def _parse(data: bytes, ended: bool = False) -> tuple[int, bytes, bool] | None:
     """Return status, body and whether the connection closes; None while the answer is incomplete.
 
     `ended`: whether the server has ended its side of the connection. Interim answers (1xx) are
-    skipped. Raises ValueError for anything but one answer of HTTP/1.x.
+    skipped. Raises ValueError for anything but a single HTTP/1.x answer.
     """
     head = data.find(HEAD_END)
     if head < 0:

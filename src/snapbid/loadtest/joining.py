@@ -2,9 +2,9 @@
 
 A generator that joins receives the options, then one phase after another; it runs each phase as
 soon as it arrives, and answers with its counts. Both sides send frames: a length of 4 bytes,
-big-endian, and MessagePack. Since an answer may take hours, or far longer than its phase where a
-machine is too slow for its share, a joined generator also sends an empty frame each second; if
-nothing arrives for `SILENCE_S`, it is frozen or unreachable.
+big-endian, and MessagePack. An answer may take hours, and far longer than its phase if the machine
+is too slow for its share. So a joined generator also sends an empty frame each second; if nothing
+arrives for `SILENCE_S`, it is considered frozen or unreachable.
 """
 
 import asyncio

@@ -33,7 +33,7 @@ class OptionError(ValueError):
 
 
 class Target(NamedTuple):
-    """The address under load, over plain HTTP (document 2)."""
+    """The address of the server under test; plain HTTP only (document 2)."""
 
     url: str
     host: str

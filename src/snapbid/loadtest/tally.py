@@ -94,7 +94,7 @@ class Tally(Struct, kw_only=True):
 
     @property
     def bid_percent(self) -> float:
-        """The percentage of bids among valid answers in time, leaving out faulty requests."""
+        """The percentage of bids among valid, timely answers, excluding faulty requests."""
         return 100 * self.kinds[BID] / max(1, self.kinds[BID] + self.kinds[NO_BID])
 
     @property

@@ -91,7 +91,10 @@ def add(requests: Iterable[bytes], stream: str) -> tuple[str | bytes, ...]:
 
 
 def name_minute(minute: int, product: str) -> str:
-    """Return the name of the field that counts a product's events in a minute (since 1970)."""
+    """Return the name of the field that counts a product's events in a minute.
+
+    `minute` counts from 1970-01-01.
+    """
     return f"{minute} {product}"
 
 

@@ -61,9 +61,9 @@ class Categories(NamedTuple):
     """A campaign's categories, each as a tuple of its key and the keys of its ancestors.
 
     `own`: the categories in their own family of taxonomies, whose number is `family`. `mapped` and
-    `listed` have, for other families, the family's marker (its number and a colon) and the
-    corresponding categories of that family. A family is in `mapped` if all of `own` map into it,
-    otherwise in `listed`, if it maps into `family`.
+    `listed` contain pairs of another family's marker (its number and a colon) and the corresponding
+    categories in that family. A family into which all of `own` map is in `mapped`; any other that
+    maps into `family` is in `listed`, with a group of categories for each of `own`.
     """
 
     family: int

@@ -64,7 +64,7 @@ async def migrate(dsn: str) -> list[str]:
 def files() -> Mapping[str, str]:
     """Return the SQL of the migrations by name (`0001_baseline`), in order.
 
-    Read once: an upgrade of the package gives a running program no new migrations.
+    Read only once, so upgrading the package does not change the migrations of a running program.
     """
     folder = resources.files(__package__) / "schema"
     migrations = {

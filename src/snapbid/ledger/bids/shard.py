@@ -521,7 +521,7 @@ class LedgerShard:
         return done
 
     def next_answer(self) -> int:
-        """Return a new answer identity (24 bits)."""
+        """Return a new answer id (24 bits)."""
         self._answers = answer = (self._answers + 1) & 0xFFFFFF
         return answer
 

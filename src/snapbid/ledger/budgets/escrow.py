@@ -145,12 +145,12 @@ def plan(
     limit: int,
     passed_s: float,
 ) -> Plan:
-    """Plan transfers that fill every allowance with a second's spend, and take back the excess.
+    """Plan transfers that top up each allowance to a second's spend, and return the excess.
 
     `demands` cover the last `passed_s`; `price` is the cost of one bid. As the budget runs out,
-    allowances get less. If the free money cannot fill all allowances, it only covers refused bids
-    and the deficits of overspent allowances. If it does not even cover these, money is taken back
-    from the other allowances that are idle, or too small for a bid.
+    allowances get less. If the free money cannot top up all allowances, it only covers refused bids
+    and the deficits of overspent allowances. If it does not even cover these, other allowances that
+    are idle, or too small for a bid, return their money.
     """
     shards = len(allowances)
     left = limit - used_of(account, allowances)

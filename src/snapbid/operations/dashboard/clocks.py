@@ -35,7 +35,7 @@ class ClockDifference(NamedTuple):
 class ClockWatch:
     """Compares clocks repeatedly; `differences` lists clocks that stay wrong for STEADY_S.
 
-    A difference that lasts less may not be real, since clocks are not all read at the same moment.
+    A shorter difference may not be real, since the clocks are not all read at the same moment.
     """
 
     def __init__(self) -> None:

@@ -89,7 +89,7 @@ class Judge:
         self.verdict = ServingVerdict("unknown", time(), [])
 
     def judge(self, now: float, snapshot: OpsSnapshot) -> ServingVerdict:
-        """Return the verdict at a moment (epoch s)."""
+        """Return the verdict at the time `now` (epoch s)."""
         found = {cause.key: cause for cause in _all_causes(snapshot, now)}
         self._since = {key: self._since.get(key, now) for key in found}
         causes = [replace(cause, since=self._since[key]) for key, cause in found.items()]

@@ -151,7 +151,7 @@ def native_page(native: NativeAd, fill: Any) -> str:
 
 
 def _player() -> str:
-    """Return the player's page with the library inlined: its sandboxed origin can load no files."""
+    """Return the player's page, with the library inlined since a sandboxed page cannot load it."""
     library = base64.b64encode(LIBRARY.read_bytes()).decode()
     load = (
         f'const {{VASTClient, VASTParser}} = await import("data:text/javascript;base64,{library}");'

@@ -148,8 +148,9 @@ class DayTotals(Struct):
     """One day's totals for one kind of notice.
 
     `theirs` and `ours` count the notices in the SSP's log and in ours, `agreed` those in both that
-    agree. The agreed notices with a price cost `agreed_price_nanos` by the SSP's log, converted at
-    the rates of the days of our bids, and `agreed_cost_nanos` by ours.
+    agree. `agreed_price_nanos` is the cost of the agreed notices with a price according to the
+    SSP's log, converted at the rates of our bids' days; `agreed_cost_nanos` is their cost according
+    to our log.
     """
 
     theirs: int = 0

@@ -66,7 +66,7 @@ Document = dict[str, Any]
 
 
 class _Field(NamedTuple):
-    """What a struct's field holds: objects of another struct, text, or numbers."""
+    """The content of a struct's field: objects of another struct, text, or numbers."""
 
     struct: type[Struct] | None
     is_text: bool

@@ -76,7 +76,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class PackedBody(NamedTuple):
-    """A gzipped body; `tag`: its ETag, without the last letter, which tells the encoding."""
+    """A gzipped body; `tag`: its ETag without the last letter, which indicates the encoding."""
 
     gzipped: bytes
     tag: str
