@@ -1,5 +1,6 @@
 -- include base
 -- include now
+-- include counters
 -- include segment
 -- include headroom
 -- include allowances
