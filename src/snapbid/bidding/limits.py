@@ -159,7 +159,7 @@ class _Replacements:
     """Replacements for refused choices: the next best campaigns.
 
     For the last impression, the search continues where it stopped. For an earlier one, it starts
-    over and skips the campaigns already tried: to keep a position for each impression would slow
+    over and skips the campaigns already tried: keeping a position for each impression would slow
     down every request for the sake of rare refusals. In a pod, the search always starts over,
     because the available advertisers may have changed.
     """

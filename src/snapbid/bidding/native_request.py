@@ -34,7 +34,7 @@ class TitleAsked(Struct, frozen=True):
 
 
 class ImageAsked(Struct, frozen=True):
-    """The image that a native asset must have (Native 1.2, 4.4); sides in pixels."""
+    """The image that a native asset must have (Native 1.2, 4.4); dimensions in pixels."""
 
     type: Enumeration = None
     w: int | None = None

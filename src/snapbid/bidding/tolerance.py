@@ -107,7 +107,10 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class _Shape(Struct, frozen=True):
-    """The kind of a field's values; `many`: the field is a list; `either`: or a single value."""
+    """The kind of a field's values.
+
+    `many`: the field is a list; `either`: it may also be a single value.
+    """
 
     kind: str  # "text", "integer", "enumeration", "flag", "number", "struct", "any"
     struct: type[Struct] | None = None

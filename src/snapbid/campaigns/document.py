@@ -403,7 +403,7 @@ def parse(document: object) -> Campaign:
 
 
 def decode(text: str) -> Any:
-    """Decode a stored document as `parse` takes it: numbers are exact. Raises ValueError."""
+    """Decode a stored document for `parse`, keeping numbers exact. Raises ValueError."""
     if len(text) > MAX_STORED:
         raise ValueError(f"the document must have at most {MAX_STORED} characters of JSON")
     try:

@@ -2,7 +2,7 @@
 
 The assets are in a `native` object or, as a native response, in `adm` (Native 1.0 to 1.2, wrapped
 in `native` or not). A response is converted to such an object and checked by the same rules. It is
-read as renderers do: numbers count as text and vice versa, and fields that are empty or do not
+read as renderers read it: numbers count as text and vice versa, and fields that are empty or do not
 exist in a `native` object are dropped, with a warning.
 """
 

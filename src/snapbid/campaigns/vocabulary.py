@@ -126,7 +126,7 @@ def trimmed(written: str) -> str:
 
 
 def visible(written: str) -> str:
-    """Return a text as `trimmed` does, and without invisible characters (Unicode's Cf)."""
+    """Remove invisible characters (Unicode category Cf), then trim as `trimmed` does."""
     if not written.isascii():
         written = "".join(each for each in written if unicodedata.category(each) != "Cf")
     return trimmed(written)

@@ -38,8 +38,8 @@ class _MistakesError(Exception):
 def import_campaigns(file: str, strict: bool) -> None:
     """Import campaigns, all or none; an existing id is replaced.
 
-    A FILE whose name ends in .json has an array or one object. Any other file, and - for stdin, is
-    JSON Lines, with up to millions of lines. Mistakes and warnings name line, field and rule.
+    FILE has an array or a single object if its name ends in .json. Any other file, and stdin (-),
+    has JSON Lines, up to millions of them. Mistakes and warnings name line, field and rule.
     Warnings do not prevent the import. They concern markup that deviates from its standard or is
     probably a mistake, campaigns that can never bid, for instance because they have ended, and
     campaigns that name an audience, product, SSP or category that does not exist.

@@ -38,7 +38,8 @@ def rates() -> None:
 def rates_import(file: str) -> None:
     """Import rates, all or none; an existing rate for the same currency and date is replaced.
 
-    A FILE named .json has an array or one object; any other, and - for stdin, is JSON Lines.
+    FILE has an array or a single object if its name ends in .json. Any other file, and stdin (-),
+    has JSON Lines.
     """
     from snapbid.campaigns.campaign import CampaignError
     from snapbid.campaigns.campaign_file import read_documents

@@ -1,4 +1,4 @@
-"""`snapbid ledger adopt`: make the ledger in Redis this warehouse's; empty it if it was another's.
+"""`snapbid ledger adopt`: take over the ledger in Redis, emptying another warehouse's.
 
 A former ledger of this warehouse, or a restored copy of its own ledger, keeps its data. Before
 campaigns with a budget bid, the drain adds the spend that is missing from the data (confirm.py).

@@ -42,7 +42,8 @@ class EventDays:
     async def look(self, connection: asyncpg.Connection, *, keeps: bool = True) -> None:
         """Create the next days' partitions and drop expired ones, at most once a minute.
 
-        Without `keeps`, only read which partitions exist: another drain creates and drops them.
+        Also deletes expired rows, for a limited time; the next call continues. Without `keeps`,
+        only reads which partitions exist: another drain creates and drops them.
         """
         if monotonic() >= self._look_at:
             self._look_at = monotonic() + LOOK_S

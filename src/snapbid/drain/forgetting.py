@@ -245,11 +245,12 @@ async def _resolve(
     every: Sequence[Place],
     names: Collection[str],
 ) -> dict[str, list[Place]]:
-    """Map each id to those of the places `every` in which the warehouse knows it as a user's.
+    """Map each id to the places, out of `every`, where the warehouse knows it as a user's id.
 
-    An unknown id is mapped to the product if there is only one, and to the family of SSPs if there
-    is only one. Raises ForgetError for ids known in several places. A product also knows an id if
-    its `event_name` is in `names`, which lists the names of ids in stored events and conflicts.
+    An id known nowhere is mapped to the product if there is only one, and to the family of SSPs if
+    there is only one. Raises ForgetError for ids known in several places. A product also knows an
+    id if its `event_name` is in `names`, which lists the names of ids in stored events and
+    conflicts.
     """
     found, wrong = {}, []
     for id in ids:

@@ -81,7 +81,7 @@ class EventStream:
         await self._redis.xdel(self._keys.events, *ids)
 
     async def look(self) -> None:
-        """Note the requests in new entries, for at most THROUGH_S."""
+        """Queue the requests in new entries, spending at most THROUGH_S."""
         if not self._entries:
             self.forget()  # a restored copy of Redis may have entries before the last one seen
         until = monotonic() + THROUGH_S

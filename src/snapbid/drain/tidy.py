@@ -26,7 +26,7 @@ async def tidy(
 
     The counters are removed first. Later counts on these days (from a spooled notice, for example)
     belong to another generation, so they are absorbed as new, even if the absorbed values are still
-    there. `current`: the warehouse's number of the current run.
+    there. `current`: the source of the current run.
     """
     empty = set(await shard.fetch_segments()) - {state.segment}
     sources = await absorb.sources_of(connection, state.epoch, shard.number)
@@ -49,7 +49,7 @@ async def _tidy_segment(
 ) -> bool:
     """Remove the counters of a run's past days; return whether the run has counters left.
 
-    `source`: the warehouse's number of the run.
+    `source`: the number that the warehouse gave to the run.
     """
 
     async def check(counters: Sequence[CounterValue]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Close the drain's warehouse connection once no server process works on its statement.
+"""Close the drain's warehouse connection once no server process is working on its statement.
 
 A connection may fall silent without either side noticing: a message announces more bytes than
 follow, or a middlebox stops forwarding. To the drain that looks like a slow statement. TCP

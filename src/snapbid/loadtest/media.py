@@ -18,7 +18,7 @@ _METHOD = re.compile(r"""\bdelivery\s*=\s*["'](\w+)["']""")
 
 
 class MediaLimits(NamedTuple):
-    """An impression's requirements on media; None, 0 or an empty set means no requirement.
+    """An impression's requirements for media; None, 0 or an empty set means no requirement.
 
     `skip` is False if the media must not be skippable.
     """

@@ -56,8 +56,8 @@ class CatalogFollower:
 
     `build` makes a snapshot of the catalog, given the previous snapshot; `use` puts it into service
     atomically. An invalid file is logged once, and the current snapshot stays in service. A catalog
-    whose campaigns depend on persons is not used until `members` are published; otherwise, persons
-    who have opted out might get advertisements.
+    that depends on persons (audiences, self-exclusions) is not used until `members` are published;
+    otherwise, persons who have opted out might get advertisements.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""All our changes to Granian 2.8, made through its private parts, which no other module uses.
+"""All our changes to Granian 2.8, made through its internals, which no other module uses.
 
 Granian could adopt each of them (README.md, "What we change in Granian"):
 
@@ -6,7 +6,7 @@ Granian could adopt each of them (README.md, "What we change in Granian"):
   crash, and waits for a worker's exit through a pipe that closes with the process.
 - `install` hands a worker's requests to `RequestRunner`, which runs most of them without a task.
 
-`unit/test_granian.py` fails if a release of Granian changes its private parts that we use, and
+`unit/test_granian.py` fails if a release of Granian changes the internals that we use, and
 pyproject.toml excludes the next minor version.
 """
 

@@ -30,7 +30,7 @@ class Pace:
         self._stepping = False
 
     async def turn(self) -> None:
-        """Wait until a request may start: at once, unless too many have started within STEP_S."""
+        """If too many requests have started within STEP_S, wait until this one may start."""
         if not self._stepping:
             self._stepping = True
             asyncio.get_running_loop().call_later(STEP_S, self._step)

@@ -270,8 +270,8 @@ class _OwnEvents:
 def _counts_of_requests(metrics: Metrics) -> Callable[[str, int], None]:
     """Return the function that counts an answered request by route and status.
 
-    The series of status 500 exist from the start: Prometheus' `increase` misses the count with
-    which a series begins, and even a single 500 must show.
+    The series for status 500 exist from the start: Prometheus' `increase` misses the first value
+    of a new series, and even a single 500 must show up.
     """
     name = "snapbid_http_requests_total"
     for route in ROUTE_NAMES:

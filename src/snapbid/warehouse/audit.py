@@ -92,8 +92,8 @@ async def fetch(
 ) -> list[AuditEntry]:
     """Fetch up to `most` of the newest entries, oldest first; `until` itself is excluded.
 
-    If `object` is the id of a campaign, even of a deleted one, entries for many campaigns are
-    included, since each of them may concern this campaign.
+    If `object` is the id of a campaign, even a deleted one, the result includes entries that cover
+    many campaigns at once, since any of them may concern this one.
     """
     rows = await connection.fetch(
         "select id, at, kind, object, action, count, detail, actor, role, application, address"

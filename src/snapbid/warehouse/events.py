@@ -154,9 +154,10 @@ on conflict (sequence) do update set after = '', revised = 0
 
 
 async def join(connection: asyncpg.Connection) -> bool:
-    """Prepare a session for storing events; return True, since any number of drains may store them.
+    """Prepare a session for storing events.
 
-    Also keep PostgreSQL from quoting refused rows in its log, if the role permits that.
+    Also keeps PostgreSQL from quoting refused rows in its log, if the role permits that. Always
+    returns True: no lease is needed, since any number of drains may store events.
     """
     # A plan that was made while a table was empty would read all of it until it is analyzed.
     await connection.execute("set enable_seqscan = off")
@@ -298,7 +299,7 @@ async def note_revised(
 ) -> None:
     """Record that these pages of cash-outs have been flagged again.
 
-    A bonus needs no further page after an empty one, or after `most` of its cash-outs.
+    A bonus is done after an empty page, or once `most` of its cash-outs have been flagged.
     """
     going_on = []
     for revision in revisions:

@@ -59,11 +59,11 @@ async def session(dsn: str, **settings: Any) -> AsyncIterator[asyncpg.Connection
 def present(fetched: T | None, table: str) -> T:
     """Return what was fetched from a table that always has one row.
 
-    Raises CannotConnectNowError if the row is missing, as while a backup is being restored: its
-    tables are created before they are filled.
+    Raises CannotConnectNowError if the row is missing, for example during the restore of a backup,
+    which creates tables before it fills them.
     """
     if fetched is None:
-        raise asyncpg.CannotConnectNowError(f"{table} is empty, as while a backup is restored")
+        raise asyncpg.CannotConnectNowError(f"{table} is empty, as it is while a backup is restored")
     return fetched
 
 

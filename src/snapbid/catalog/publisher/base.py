@@ -1,8 +1,8 @@
 """Build a base of all campaigns in a warehouse, in a separate process.
 
-A million campaigns take most of a gigabyte and tens of seconds of a core. A separate process does
-not slow down the publisher, and frees the memory when it ends. It reads an `Order` from stdin, logs
-its progress, and prints the `ObtainedBase`.
+A million campaigns take most of a gigabyte of memory and tens of seconds of CPU time. A separate
+process does not slow down the publisher, and frees the memory when it ends. It reads an `Order`
+from stdin, logs its progress, and prints the `ObtainedBase`.
 
     python -m snapbid.catalog.publisher.base
 """

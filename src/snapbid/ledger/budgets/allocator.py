@@ -338,8 +338,8 @@ class Allocator:
 class _Move(NamedTuple):
     """A campaign's accounts (by period) after a round, and the updates of its allowances, by shard.
 
-    `unexplained`: the grants of shards whose allowance records more of them than the account does:
-    their sum in the allowances, and in the account.
+    `unexplained`: the total granted to shards whose allowance records more than the account does,
+    by the allowances and by the account (see `escrow.unexplained`).
     """
 
     accounts: Accounts

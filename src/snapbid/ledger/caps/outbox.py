@@ -139,6 +139,6 @@ def user_of(entry: bytes) -> bytes:
 def _split(entries: bytes) -> list[bytes]:
     """Split concatenated outbox entries.
 
-    An entry begins with its kind, so once sorted, entries of rolled-back bids come last.
+    An entry begins with its kind, so sorting the entries puts those of rolled-back bids last.
     """
     return [entries[at : at + ENTRY_SIZE] for at in range(0, len(entries), ENTRY_SIZE)]

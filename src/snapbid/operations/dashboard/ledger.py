@@ -220,8 +220,8 @@ class TrafficReader:
         """Return SSPs' traffic by name. Raises RedisError or OSError if no shard answers.
 
         `drained`: today's counts in the warehouse, by SSP number. Redis is ahead of them, unless
-        the ledger has moved or lost its data today: it then lacks what was counted before. So each
-        of today's counts is the larger of both.
+        the ledger has moved or lost its data today and so lacks earlier counts. For each of
+        today's counts, the higher one is returned.
         """
         numbers = list(names)
         days = (today - datetime.timedelta(days=1), today)  # late notices count for yesterday

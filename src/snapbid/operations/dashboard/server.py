@@ -202,6 +202,9 @@ def _given_token(authorization: str) -> bytes:
 
 
 def _asset(name: str, media_type: str) -> Callable[[], tuple[bytes, str]]:
-    """Read a file now, before an upgrade of the package replaces it; return its answer."""
+    """Read a file now, before an upgrade of the package replaces it.
+
+    Returns a function that returns the file's content and media type.
+    """
     text = (resources.files(__package__) / "assets" / name).read_bytes()
     return lambda: (text, media_type)

@@ -298,7 +298,7 @@ class Watch:
     async def _read_money(self) -> bool:
         """Read the traffic of known SSPs, and the spending of known campaigns with budgets.
 
-        While the warehouse is unavailable, what it last had of today's traffic still counts.
+        While the warehouse is unavailable, the counts last fetched from it today are used.
         Returns False if the SSPs and campaigns are not known yet, or Redis fails.
         """
         if self._known is None:

@@ -168,7 +168,7 @@ def _without(
 
 
 def _without_own(request: BidRequest, name: str) -> list[Imp]:
-    """Return copies of the impressions without their own list."""
+    """Return copies of the impressions without the list `name`, such as `badv`."""
     return [_replace(imp, **{name: None}) for imp in request.imp or ()]
 
 

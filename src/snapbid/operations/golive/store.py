@@ -65,7 +65,7 @@ class SspRequestStats(msgspec.Struct, frozen=True):
 
 
 class RecentRequestStats(NamedTuple):
-    """An SSP's statistics for some minutes up to now; fields as in `SspRequestStats`."""
+    """An SSP's statistics for a recent period; fields as in `SspRequestStats`."""
 
     counts: dict[str, int]
     last_at: dict[str, int]

@@ -2,7 +2,7 @@
 
 Fields that the request's structs do not have are removed, at every depth. Text fields are kept only
 if they are listed here as harmless. Identifiers become keyed hashes of the same form: requests of
-one user still belong together, but without the key no original can be found by trying values. If a
+one user can still be linked, but without the key the originals cannot be found by brute force. If a
 request opts out, user and device ids, segments and positions are removed. Consent strings stay,
 since they decide whether user data may be used.
 """
