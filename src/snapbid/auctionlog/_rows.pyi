@@ -5,7 +5,7 @@ from typing_extensions import Buffer
 
 @final
 class RowWriter:
-    """A writer of a worker's rows into the chunks given to `offer`. Not thread-safe.
+    """Writes a worker's rows into the chunks given to `offer`. Not thread-safe.
 
     A complete row survives the death of the process. If no chunk has space, rows are lost and
     counted; once a chunk is offered, a gap row records how many. `on_full` is called when the

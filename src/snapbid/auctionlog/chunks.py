@@ -100,7 +100,7 @@ def count_waiting(spool: Path, workers: int) -> int:
 def fair_share(workers: int) -> int:
     """Return how many bytes of rows each of the workers may have waiting for the writer.
 
-    Together they take a quarter of the spool, so a writer that keeps up never leaves it crowded.
+    Together they take a quarter of the spool, so if the writer keeps up, most of it stays free.
     """
     return MOST_CHUNKS * CHUNK_SIZE // 4 // workers
 

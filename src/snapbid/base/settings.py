@@ -33,7 +33,7 @@ class SettingsError(ValueError):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings, checked. Names of times end in their units; paths are absolute."""
+    """All settings, checked. Names of durations end in the unit; paths are absolute."""
 
     host: str = "127.0.0.1"
     port: int = 8000

@@ -141,7 +141,7 @@ class AdmissionControl:
     def under_way(self) -> int: ...
     @property
     def waited_s(self) -> float:
-        """The time that requests currently queue before the worker reads them, in seconds."""
+        """How long requests currently queue before the worker reads them, in seconds."""
 
     def share(self, ssp: str) -> SspShare:
         """Return the record of requests in flight for the SSP with this canonical id."""

@@ -251,5 +251,5 @@ def _without(limited: Any, dropped: dict[str, Any]) -> Any:
 
 
 def _some(campaigns: int) -> range:
-    """Return all ranks; if there are more than MOST_CAMPAIGNS, an evenly spaced part of them."""
+    """Return all ranks or, if there are more than MOST_CAMPAIGNS, an evenly spaced sample."""
     return range(0, campaigns, -(-campaigns // MOST_CAMPAIGNS) or 1)

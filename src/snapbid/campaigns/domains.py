@@ -106,7 +106,7 @@ def apart(text: str) -> str:
 
 
 def narrow(text: str) -> str:
-    """Replace non-ASCII variants of ASCII characters: those `apart` replaces, and full-width."""
+    """Replace full-width ASCII characters, non-ASCII dots, and all that `apart` replaces."""
     return apart(text).translate(_NARROW)
 
 

@@ -19,9 +19,9 @@ class Members:
     """Audience members in mapped files: the base, and the changes that override it.
 
     `key`: the key of the hashes (`campaigns.persons`); `audiences` and `products` map numbers to
-    names. `over` (the changes) and `base` each consist of entries, numbering `n_over` and `n_base`,
-    and the table that `starts_of` builds from these entries. Raises ValueError if the key, `over`
-    or `base` has the wrong size.
+    names. `over` (the changes) and `base` hold `n_over` and `n_base` entries, each followed by the
+    table that `starts_of` builds from its entries. Raises ValueError if the key, `over` or `base`
+    has the wrong size.
     """
 
     def __new__(

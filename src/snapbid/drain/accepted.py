@@ -95,7 +95,7 @@ class AcceptedEvents:
         """Drop the counts of old minutes.
 
         The counts of a minute in `stored` (all its events are stored) are dropped after COMPARED
-        minutes, all others after DIFFERING minutes. `now`: the current minute, counted from 1970.
+        minutes, all others after DIFFERING minutes. `now`: the time in minutes since 1970.
         """
         for number, look in self._before.items():
             gone = [

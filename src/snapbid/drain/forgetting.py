@@ -50,8 +50,9 @@ class ConsentError(ForgetError):
 class Asked(NamedTuple):
     """The ids to forget, and the SSPs or products to which they belong.
 
-    A `user.id` belongs to an SSP, a user id in events to a product. If none is named, an id is
-    forgotten wherever the warehouse knows it, unless it is known in several of them.
+    A `user.id` belongs to an SSP, a user id in events to a product. If no SSP or product is named,
+    an id is forgotten where the warehouse knows it; one known to several SSP families or products
+    is refused, unless `everywhere` is set.
     """
 
     ids: Sequence[str]

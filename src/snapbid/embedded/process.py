@@ -23,9 +23,9 @@ class EmbeddedError(RuntimeError):
 
 
 class StartWait:
-    """The wait for a server to start, at most `limit_s` long unless the server is recovering.
+    """Limits the wait for a server to start to `limit_s`, restarted while the server is recovering.
 
-    `say` receives a message every 15 s of recovery; `stopping`: whether to give up.
+    `say` receives a message every 15 s during recovery; `stopping` returns whether to give up.
     """
 
     def __init__(

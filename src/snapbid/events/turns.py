@@ -56,9 +56,9 @@ class BatchTurns:
 
     @asynccontextmanager
     async def take(self, product: str, size: int) -> AsyncIterator[None]:
-        """Wait for a batch's turn, which lasts as long as the context; `size` is in bytes.
+        """Wait for a batch's turn, which ends with the context; `size` is in bytes.
 
-        Raises EventsUnavailable if the product's batches, with this one, are over MOST_WAITING
+        Raises EventsUnavailable if this would bring the product's batches to over MOST_WAITING
         bytes.
         """
         own = self._products.setdefault(product, _ProductTurn())

@@ -11,8 +11,8 @@ from msgspec import Struct
 class Account(Struct):
     """One SSP's counts; `cpm_micros` is 1,000 times the cost of its wins, in micro-USD.
 
-    The `maybe_…` fields are the most that unanswered requests, and the rounding of converted
-    prices, may add.
+    The `maybe_…` fields are upper bounds on what unanswered requests and the rounding of converted
+    prices may add.
     """
 
     bids: int = 0

@@ -51,7 +51,7 @@ class RunPhase(Struct, tag=True):
 
 
 class StopPhase(Struct, tag=True):
-    """An order to end the current phase early; only the phase's RunPhase is answered."""
+    """An order to end the current phase early; the phase's PhaseCounts are the only answer."""
 
 
 class Settle(Struct, tag=True):

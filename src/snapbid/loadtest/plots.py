@@ -142,7 +142,7 @@ def _line(line: Line, x: Axis, y: Axis) -> str:
 
 
 def _spots(lines: Sequence[Line], x: Axis) -> Iterator[str]:
-    """Yield SVG columns that show the lines' values when pointed at, without a script."""
+    """Yield SVG columns that show the lines' values on hover, without a script."""
     places = sorted({at for line in lines for at, _ in line.points})
     places = places[:: ceil(len(places) / MAX_SPOTS) or 1]
     values = [(line.label, dict(line.points)) for line in lines]

@@ -293,7 +293,7 @@ def _differing(shards: int | None, known: int) -> str:
 async def find_ledger(connection: asyncpg.Connection, redis: Redis, shards: int) -> Finding:
     """Check whether the ledger may be used, without changing it.
 
-    A ledger that is closed or belongs to another warehouse counts as no problem: workers and drains
+    A ledger that is closed or belongs to another warehouse is not a problem: workers and drains
     handle both (ledger/bids/shard.py, drain/fence.py). Raises RedisError, asyncpg's errors, or
     OSError.
     """

@@ -197,7 +197,7 @@ async def _ask_each(
 
 
 async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk]) -> list[Risk]:
-    """Fetch a node's configuration risks, except those in `before`; empty if the node is silent."""
+    """Fetch a node's configuration risks, except those in `before`; empty if it is unavailable."""
     named = {risk.name for risk in before}
     host, port = node
     client: Redis = client_of(address, node)

@@ -81,7 +81,10 @@ class Replication:
         return (mark, ("EXISTS", keys.unreplicated), ("WAIT", demand.replicas, wait_ms))
 
     def decide(self, replies: Sequence[Any], now: float) -> None:
-        """Evaluate a connection's first replies. Raises RedisError if too few replicas confirm."""
+        """Decide from the replies to `first` whether writes wait for replicas.
+
+        Raises RedisError if too few replicas confirm and writing without them is not yet allowed.
+        """
         if not replies:
             return
         _check(replies)

@@ -217,7 +217,7 @@ def city_of(record: dict[str, Any]) -> str | None:
 
 
 def _name_of(value: object) -> str | None:
-    """Return a name that is plain text, or the English one of an object; None if there is none."""
+    """Return a name: `value` itself, or the English one in its `names`; None if there is none."""
     if isinstance(value, dict):
         names = value.get("names")
         value = names.get("en") if isinstance(names, dict) else None

@@ -107,8 +107,8 @@ def categories_of(cattax: int, categories: tuple[str, ...]) -> Categories:
 def normal(cattax: int, category: str) -> str | None:
     """Return a category as its taxonomy spells it; None if the taxonomy lacks it.
 
-    Ignores case, white space and anything else that `spelled` ignores. Of a vendor's category, only
-    surrounding white space is dropped.
+    Ignores case, white space and anything else that `spelled` ignores. A vendor's category is not
+    looked up, only stripped of surrounding white space.
     """
     if cattax >= VENDORS:
         return category.strip() or None
@@ -212,7 +212,7 @@ def _data() -> dict[str, Any]:
 
 @cache
 def _parents() -> dict[int, dict[str, str]]:
-    """Return, by family, the parent of each category; "" for a category at the top."""
+    """Return, by family, the parent of each category; "" for a top-level category."""
     return {int(family): parents for family, parents in _data()["parents"].items()}
 
 

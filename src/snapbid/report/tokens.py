@@ -61,7 +61,7 @@ def new_id() -> str:
 def issue(
     ssp: str, key: bytes, issuer: str, jti: str | None = None, expires_at: int | None = None
 ) -> str:
-    """Issue a token for a canonical SSP id, valid until `expires_at` (epoch s) or a new key."""
+    """Issue a token for a canonical SSP id, valid until `expires_at` (epoch s) or a key change."""
     claims = {
         "sub": ssp,
         "iss": issuer,

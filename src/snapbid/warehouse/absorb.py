@@ -41,7 +41,7 @@ class SourceCounters(NamedTuple):
 
 
 class GrownCount(NamedTuple):
-    """Identifies a grown count of an SSP: wins, impressions, losses or one kind of anomaly."""
+    """Identifies a count of an SSP that grew: wins, impressions, losses or one kind of anomaly."""
 
     number: int  # the SSP's
     kind: str  # w, i, l or n (drain/names.py)

@@ -153,8 +153,7 @@ async def fetch_signing_key(connection: asyncpg.Connection) -> tuple[int, bytes]
 async def fetch_previous_end(connection: asyncpg.Connection) -> datetime | None:
     """Fetch the time at which the last click signed with the previous key stops counting.
 
-    None if there is only one key. The longest window of all campaigns decides, deleted ones
-    included.
+    None if there is only one key. The longest window of any campaign, even a deleted one, applies.
     """
     end: datetime | None = await connection.fetchval(_PREVIOUS_END, WINDOW_DAYS)
     return end

@@ -29,7 +29,7 @@ class SuspensionRule(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """A count of an SSP's rejections of a creative, or of bids with this creative to the SSP.
+    """A count of an SSP's rejections of a creative, or of bids that offered it the creative.
 
     Bids are counted from the first rejection on. A row has either `losses` and their `reason`, or
     `bids`. `ssp` is the canonical id; `mark` stands for the creative (`campaigns/suspensions.py`).
@@ -104,8 +104,8 @@ async def count(
 ) -> int:
     """Count rejections, and suspend creatives by `rule`; return how many were suspended.
 
-    Rejections of suspended and of just changed creatives are ignored. Ended suspensions are dropped
-    first, as are counts that were last raised over `suspend_s` ago. Requires a transaction.
+    Ignores rejections of creatives that are suspended or were just changed. First drops ended
+    suspensions, and counts that were last raised over `suspend_s` ago. Requires a transaction.
     """
     await connection.execute(f"delete from creative_suspension where {_OVER}", suspend_s)
     await connection.executemany(

@@ -63,7 +63,7 @@ def present(fetched: T | None, table: str) -> T:
     which creates tables before it fills them.
     """
     if fetched is None:
-        raise asyncpg.CannotConnectNowError(f"{table} is empty, as it is while a backup is restored")
+        raise asyncpg.CannotConnectNowError(f"{table} is empty, as during the restore of a backup")
     return fetched
 
 

@@ -51,7 +51,7 @@ class AnswerBids:
     def ssp(self) -> int: ...
     @property
     def day(self) -> int:
-        """The day on which the bids are made, counted from 1970-01-01."""
+        """The day on which the bids are made, in days since 1970-01-01."""
 
     @property
     def bids(self) -> int:

@@ -104,7 +104,7 @@ class Ledger:
         done: "Pending[str | None]",
         otherwise: tuple[int, bytes] | None,
     ) -> None:
-        """Spool a notice and, if given, the notice with the other ids that its URL may mean."""
+        """Spool a notice and, if given, the same notice with the alternative ids from its URL."""
         own_time = not self._clocks[number].is_known
         notices = [(number, _spooled(packed))]
         if otherwise is not None:

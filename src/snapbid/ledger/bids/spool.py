@@ -254,7 +254,7 @@ class SpoolFile:
 
     @property
     def token(self) -> str:
-        """The token of the process that kept this file until it ended.
+        """The token of the ended process that held this file.
 
         Only for a file from `Spool.gone`.
         """
@@ -263,8 +263,9 @@ class SpoolFile:
     def notices(self, behind_ms: int = 0) -> list[tuple[int, bytes]] | None:
         """Read (shard, notice) pairs; skip a truncated entry, whose sender got no answer.
 
-        Times by this machine's clock, which is `behind_ms` behind that of Redis, are converted.
-        Returns None for a file in another format, which is left to the release that wrote it.
+        Times read from this machine's clock, which is `behind_ms` behind Redis' clock, are
+        converted to Redis' clock. Returns None for a file in another format, which is left to the
+        release that wrote it.
         """
         data = self._path.read_bytes()
         if not data.startswith(MAGIC):

@@ -26,7 +26,7 @@ FEW_FILES: Final = 100
 
 
 class Disk(NamedTuple):
-    """The disk that holds the directory of a setting: bytes free, and bytes that may be needed."""
+    """The disk of a directory named by a setting: bytes free, and bytes that may be needed."""
 
     setting: str
     path: Path

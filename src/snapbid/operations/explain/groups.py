@@ -50,9 +50,9 @@ class _GroupTally(msgspec.Struct):
 class Groups:
     """Collects the campaigns that may not bid on an impression, grouped by rule.
 
-    Add campaigns by falling price, since each group keeps its first few as samples. Floors are in
-    micro-USD. `opened` searches the same impression as if its deals were open to every seat
-    and advertiser; `rivals` are the advertisers of the other impressions in its pod.
+    Add campaigns in descending order of price, since each group keeps its first few as samples.
+    Floors are in micro-USD. `opened` searches the same impression as if its deals were open to
+    every seat and advertiser; `rivals` are the advertisers of the other impressions in its pod.
     """
 
     def __init__(

@@ -325,7 +325,7 @@ class Comparison:
 
 
 def load_own(database: Any, paths: Sequence[Path], family: Sequence[FamilySpan]) -> None:
-    """Load from the auction log's files: bids, the notices to compare, and gaps (own.sql)."""
+    """Load bids, the notices to compare and gaps from the auction log's files (own.sql)."""
     database.execute("CREATE TABLE family (descriptor VARCHAR, first_day DATE, last_day DATE)")
     database.executemany("INSERT INTO family VALUES ($1, $2, $3)", family)
     if paths:

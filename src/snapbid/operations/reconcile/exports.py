@@ -66,7 +66,7 @@ def _too_large() -> LogError:
 
 
 class Export(NamedTuple):
-    """The columns and lines of a log; `odd` counts unusual lines by what is unusual in them."""
+    """The columns and lines of a log; `odd` counts unusual lines by what is unusual about them."""
 
     names: list[str]
     lines: Iterator[Line]

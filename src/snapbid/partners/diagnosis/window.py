@@ -1,4 +1,4 @@
-"""The window of a diagnosis: the last 10 minutes, or up to 7 UTC days, as the report allows."""
+"""The window of a diagnosis: the last 10 minutes, or up to 7 UTC days, as in the report."""
 
 from datetime import date
 from typing import Final, NamedTuple
