@@ -19,7 +19,7 @@ import pytest
 from redis.crc import key_slot
 from support import books, sending
 from support.books import Books, agreed, document, set_up, trade
-from support.cluster import Cluster, Sentinels, Server, folder, until
+from support.cluster import SERVICE, Cluster, Sentinels, Server, folder, until
 from support.commands import invoke, succeed
 from support.paused_caps import CAPPED_AND_FREE, assert_caps_pause, capped_answer
 from support.remembered import PATIENCE_S, opened, remember, settle_all
@@ -538,6 +538,32 @@ async def test_a_failover_by_sentinels_is_followed(tmp_path: Path) -> None:
             assert await settled(ledger, auctions[:1]) == {"ddd"}
             assert await queue.put(1, "shop", [("ev2", b"{}")])
             await queue.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_demoted", [True, False])
+async def test_a_planned_failover_by_sentinels_loses_nothing(
+    tmp_path: Path, is_demoted: bool
+) -> None:
+    """Until it is demoted, or for ever if the sentinels cannot do it, the old primary takes writes;
+    a bid is acknowledged only if the new one has it.
+    """
+    with folder() as path, Sentinels(path) as sentinels:
+        async with opened(sentinels.url, tmp_path / "spool", confirmed=False) as ledger:
+            if not is_demoted:
+                sentinels.primary.call("ACL", "SETUSER", "default", "-slaveof", "-replicaof")
+            sentinels.watchers[0].call("SENTINEL", "FAILOVER", SERVICE)
+            kept, number = list[bytes](), 0
+            while await in_thread(sentinels.current) is sentinels.primary or len(kept) < 20:
+                number += 1
+                if await remember(ledger, b"a-%d" % number, (b"1", 1, 1000)):
+                    kept.append(b"a-%d" % number)
+            await awaited(lambda: ledger.connected)
+            for auction in kept:
+                assert await settle_all(ledger, auction, b"1") == "ccc"
+            assert sentinels.replica.call("ROLE")[0] == "master"
+            async with opened(sentinels.url, tmp_path / "other", confirmed=False) as other:
+                assert {await settle_all(other, auction, b"1") for auction in kept} == {"ddd"}
 
 
 def _has(server: Server, auctions: list[bytes]) -> bool:

@@ -334,6 +334,7 @@ def test_units_are_written_with_their_settings_kept_private(tmp_path: Path) -> N
     assert secret not in (folder / "snapbid-drain.service").read_text()
     for name in ("serve", "drain"):
         unit = (folder / f"snapbid-{name}.service").read_text()
+        assert "\nStartLimitIntervalSec=0\n" in unit.partition("[Service]")[0]
         assert f"ExecStart={PROGRAM} {name}\n" in unit
         assert "EnvironmentFile=/etc/snapbid/snapbid.env\n" in unit
         for option in ("NoNewPrivileges=yes", "ProtectSystem=strict", "MemoryDenyWriteExecute=yes",

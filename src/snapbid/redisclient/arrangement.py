@@ -16,7 +16,7 @@ from snapbid.base.addresses import Arrangement, Node, RedisAddress
 from snapbid.base.risks import Risk
 from snapbid.redisclient import risks as configured
 from snapbid.redisclient.connection import client_of, connect, connection_to
-from snapbid.redisclient.nodes import MemberNode, ask, has_replicas, parse_members
+from snapbid.redisclient.nodes import MemberNode, WatchedPrimary, ask, has_replicas, parse_members
 from snapbid.redisclient.replicas import GRACE_S, LOOK_S
 
 OURS: Final = "SNAPBID_REDIS_URL"
@@ -163,7 +163,7 @@ async def _longest_cut_s(address: RedisAddress, node: Node) -> float:
 async def _of_sentinels(address: RedisAddress) -> list[Risk]:
     answers, risks = await _ask_each(address, "SENTINEL MASTERS", "is not a sentinel")
     for masters in answers.values():
-        known = dict(map(_primary, masters))
+        known = {each.name: each.address for each in map(WatchedPrimary.parse, masters)}
         if address.service not in known:
             names = ", ".join(sorted(known)) or "none"
             text = f"names the primary {address.service!r}, which a sentinel does not know"
@@ -209,14 +209,6 @@ async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk])
     finally:
         await client.aclose()
     return [risk for risk in risks if risk.name not in named]
-
-
-def _primary(fields: Any) -> tuple[str, Node]:
-    """Parse the name and address of a primary from a sentinel's description."""
-    known = (
-        fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
-    )
-    return known[b"name"].decode(), (known[b"ip"].decode(), int(known[b"port"]))
 
 
 def _misnamed(text: str, remedy: str) -> Risk:

@@ -15,7 +15,12 @@ from snapbid.base.addresses import Arrangement, Node, RedisAddress
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.redisclient.cluster import PrimaryRedis, RoutedRedis
 from snapbid.redisclient.nodes import ClusterNodes, SentinelNodes, SlotNodes, slot_of
-from snapbid.redisclient.replicas import GRACE_S, ReplicaDemand, Replication
+from snapbid.redisclient.replicas import (
+    GRACE_S,
+    ReplicaDemand,
+    Replication,
+    TooFewReplicasError,
+)
 
 CONNECT_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 1.0
@@ -101,7 +106,8 @@ class Connections:
     """Factory for the clients and connections of a URL, which share one slot map.
 
     `replicas`: how many replicas must confirm a write before it counts. If None, a cluster with
-    replicas requires one, except for a shard that has had no replica for some time (replicas.py).
+    replicas, or a primary behind sentinels that has any, requires one, except for a shard that has
+    had no replica for some time (replicas.py).
     """
 
     def __init__(self, url: str, replicas: int | None = None) -> None:
@@ -151,7 +157,13 @@ class Connections:
             async with redis.pipeline(transaction=False) as pipe:
                 for command in commands:
                     pipe.execute_command(*command)
-                replication.decide(await pipe.execute(), now())
+                replies = await pipe.execute()
+            try:
+                replication.decide(replies, now())
+            except TooFewReplicasError as error:
+                if self._nodes is not None:
+                    self._nodes.doubt(error)
+                raise
 
 
 def connector(url: str) -> Connector:

@@ -15,6 +15,7 @@ import asyncio
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Any, Final, NamedTuple, Protocol
 
 from redis.asyncio.connection import AbstractConnection
@@ -32,10 +33,12 @@ from redis.exceptions import (
 )
 
 from snapbid.base.addresses import Node
+from snapbid.redisclient.replicas import TooFewReplicasError
 
 SLOTS: Final = 16_384
 ASKED_AT_ONCE: Final = 3
 ANSWER_S: Final = 0.5  # timeout of a node's answer
+ASK_AGAIN_S: Final = 5.0  # between questions to sentinels
 
 _MOVED: Final = re.compile(r"(?:MOVED )?([0-9]{1,5}) (.*):([0-9]{1,5})")
 _ELSEWHERE: Final = ("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN",
@@ -82,6 +85,12 @@ def is_moved(error: Exception) -> bool:
     return isinstance(error, MovedError) or str(error).startswith("MOVED ")
 
 
+def _is_doubtful(error: Exception) -> bool:
+    """Whether an error suggests that a primary failed or was replaced."""
+    failed = (ConnectionError, TimeoutError, OSError, TooFewReplicasError)
+    return is_elsewhere(error) or isinstance(error, failed)
+
+
 class SlotNodes(Protocol):
     """A map of hash slots to Redis nodes."""
 
@@ -95,9 +104,11 @@ class SlotNodes(Protocol):
 
 
 class SentinelNodes:
-    """The primary that sentinels report under a name; it serves all slots."""
+    """The primary that sentinels report under a name; it serves all slots.
 
-    has_replicas = False  # no replica has to confirm a write by default
+    They are asked again every `ASK_AGAIN_S`: a primary that has been replaced takes writes until it
+    is demoted, which takes Sentinel ten seconds, or for ever if it cannot reach it.
+    """
 
     def __init__(
         self,
@@ -109,17 +120,26 @@ class SentinelNodes:
         self._service = service
         self._connect = connect
         self._primary: Node | None = None
+        self._asked_at = -inf
+        self.has_replicas = False  # stays true: replicas may just be unavailable
 
     async def primary_of(self, slot: int) -> Node:
         """Return the primary, which serves all slots.
 
         Raises ConnectionError if no sentinel knows the primary.
         """
-        if self._primary is None:
-            errors: list[Exception] = []
-            self._primary = await _first(map(self._ask, self._sentinels), errors)
-        if self._primary is None:
-            raise ConnectionError(f"no sentinel knows the primary: {errors[-1]}")
+        now = asyncio.get_running_loop().time()
+        if self._primary is None or now - self._asked_at >= ASK_AGAIN_S:
+            self._asked_at = now
+            answers = await asyncio.gather(*map(self._ask, self._sentinels), return_exceptions=True)
+            known = [each for each in answers if isinstance(each, WatchedPrimary)]
+            if known:
+                newest = max(known, key=lambda each: each.epoch)
+                self._primary = newest.address
+                self.has_replicas = self.has_replicas or newest.replicas > 0
+            elif self._primary is None:
+                raise ConnectionError(f"no sentinel knows the primary: {answers[-1]}")
+        assert self._primary is not None
         return self._primary
 
     async def primaries(self) -> list[Node]:
@@ -128,20 +148,35 @@ class SentinelNodes:
 
     def doubt(self, error: Exception) -> None:
         """Have the primary looked up again if an error suggests that it failed or was replaced."""
-        if is_elsewhere(error) or isinstance(error, (ConnectionError, TimeoutError, OSError)):
+        if _is_doubtful(error):
             self._primary = None
 
-    async def _ask(self, sentinel: Node) -> Node:
-        (reply,) = await ask(
-            self._connect(sentinel), f"SENTINEL GET-MASTER-ADDR-BY-NAME {self._service}"
-        )
-        if reply is None:
+    async def _ask(self, sentinel: Node) -> "WatchedPrimary":
+        try:
+            (reply,) = await ask(self._connect(sentinel), f"SENTINEL MASTER {self._service}")
+        except ResponseError as error:
             host, port = sentinel
             raise ConnectionError(
-                f"the sentinel {host}:{port} knows no primary named {self._service!r}"
-            )
-        host, port = reply
-        return host.decode(), int(port)
+                f"the sentinel {host}:{port} knows no primary named {self._service!r} ({error})"
+            ) from error
+        return WatchedPrimary.parse(reply)
+
+
+class WatchedPrimary(NamedTuple):
+    """A primary as a sentinel describes it; `epoch` grows with each failover."""
+
+    name: str
+    address: Node
+    replicas: int
+    epoch: int
+
+    @classmethod
+    def parse(cls, reply: Any) -> "WatchedPrimary":
+        """Parse an entry of the reply to SENTINEL MASTERS, or the reply to SENTINEL MASTER."""
+        fields = reply if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+        known = {name.decode(): value.decode() for name, value in dict(fields).items()}
+        address = known["ip"], int(known["port"])
+        return cls(known["name"], address, int(known["num-slaves"]), int(known["config-epoch"]))
 
 
 class ClusterNodes:
@@ -181,7 +216,7 @@ class ClusterNodes:
             if moved is not None and moved[2]:
                 self._slots[int(moved[1]) % SLOTS] = (moved[2].strip("[]"), int(moved[3]))
                 return
-        if is_elsewhere(error) or isinstance(error, (ConnectionError, TimeoutError, OSError)):
+        if _is_doubtful(error):
             self._is_doubtful = True
 
     async def _ask(self) -> None:
