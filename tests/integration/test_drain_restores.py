@@ -18,6 +18,7 @@ from support.stack import Stack, run
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.drain.counters import NOTHING, Reading, ShardCounters
 from snapbid.drain.fence import UnrelatedStoresError
+from snapbid.drain.tidy import KEPT_DAYS
 from snapbid.ledger.budgets.limits import Limits
 
 BUDGET = 200_000  # micro-USD: ten bids
@@ -294,6 +295,26 @@ class TestOlderWarehouse:
         stores.restore_warehouse(later)
         await stores.drain(2)
         assert (await stores.wins(), await stores.bids()) == (31, 31)
+
+    @pytest.mark.parametrize("earlier", [Stores.copied, Stores.replicated])
+    async def test_a_removed_day_that_comes_back_adds_nothing(
+        self, stores: Stores, earlier: Earlier
+    ) -> None:
+        """Nothing shows that the ledger is older: no batch was read since the copy.
+
+        Seen: 3 of 4 wins counted twice, on a day that was closed.
+        """
+        await stores.sell_and_drain(3)
+        with earlier(stores) as put_back:
+            stores.clock.now += KEPT_DAYS * DAY_S
+            await stores.drain()  # removes the day
+            put_back()
+            await stores.sell_and_drain(2)
+            backup = stores.copy_warehouse()
+            await stores.sell_and_drain(1)
+            stores.restore_warehouse(backup)
+            await stores.drain(2)
+        assert (await stores.wins(), await stores.bids()) == (6, 6)
 
     async def test_it_catches_up(self, stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
         async with stores.ledger() as ledger:

@@ -22,6 +22,10 @@ nor these names.
 
 The next batch is always number R + 1, and begins with all names that were not removed.
 
+Where no batch was read since, A = L for an older copy of the ledger, too. It may have counters of
+past days that were removed since (tidy.py). So if all counters are read again, those of earlier
+runs add nothing for such days.
+
 A restored warehouse never gives a number to a different campaign or SSP than the lost state did:
 numbers are derived from names (`number_of` in warehouse/schema). Counters of an unknown number are
 deferred, and count for their campaign once it is added again.
@@ -170,6 +174,8 @@ async def _compare(
     if absorbed.segment not in ("", state.segment):
         last = await shard.read_when_left(absorbed.segment)
     is_older, lacks_names = absorbed.number > last, absorbed.number < state.released
+    if lacks_names:  # removed counters of past days may be there again
+        await fence.close_forgotten(connection, state.epoch, shard.number, state.segment)
     if is_older or lacks_names:
         await shard.name_all()
     if is_older:

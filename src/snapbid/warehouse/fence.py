@@ -159,6 +159,22 @@ async def outdate(
     )
 
 
+async def close_forgotten(
+    connection: asyncpg.Connection, epoch: str, shard: int, current: str
+) -> None:
+    """Have counters of earlier runs add nothing for days up to the last whose values were dropped.
+
+    `current`: the current run, which may still count on these days.
+    """
+    await connection.execute(
+        "update drain_source set retired_on = greatest(retired_on, forgotten_to)"
+        " where epoch = $1 and shard = $2 and segment <> $3",
+        epoch,
+        shard,
+        current,
+    )
+
+
 async def spend_of_day(connection: asyncpg.Connection, day: int) -> dict[int, tuple[int, int]]:
     """Fetch the spend of campaigns, by number: (in total, on the day), in nano-USD.
 
