@@ -67,6 +67,8 @@ Fields of the hash {sbN}:segment:
     outdated                  segments whose data is older than what the drain has already read
     shards                    the number of shards of the ledger, set on shard 0 first (parts.py)
     moved_from                the epoch of the ledger from which this one was moved
+    moved_batches             in shard 0: `EPOCH:BATCH` of each shard of that ledger, the last batch
+                              whose names the drain had removed
     moved                     the shard counts of former ledgers, and when their last bids expire
                               here (segment.py)
 

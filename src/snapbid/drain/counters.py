@@ -221,6 +221,15 @@ class ShardCounters:
         number: Any = await self._redis.hget(self._keys.left, segment)
         return -1 if number is None else int(number)
 
+    async def fetch_former_batches(self) -> list[tuple[str, int]]:
+        """Fetch the last batch of each shard of the ledger from which this one was moved.
+
+        Returns the shards' data sets and the batches' numbers, by shard. Only shard 0 has them.
+        """
+        text: Any = await self._redis.hget(self._keys.state, "moved_batches")
+        pairs = (pair.split(":") for pair in (text or b"").decode().split())
+        return [(epoch, int(number)) for epoch, number in pairs]
+
     async def fetch_segments(self) -> list[str]:
         """List the runs that may have counters."""
         return await fetch_segments(self._redis, self._keys)

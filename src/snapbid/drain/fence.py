@@ -26,6 +26,9 @@ Where no batch was read since, A = L for an older copy of the ledger, too. It ma
 past days that were removed since (tidy.py). So if all counters are read again, those of earlier
 runs add nothing for such days.
 
+After a move of the ledger, only the old ledger has the counters that an older warehouse lacks. The
+new one knows each old shard's D; if an A is below, this is logged.
+
 A restored warehouse never gives a number to a different campaign or SSP than the lost state did:
 numbers are derived from names (`number_of` in warehouse/schema). Counters of an unknown number are
 deferred, and count for their campaign once it is added again.
@@ -174,6 +177,7 @@ async def _compare(
     if absorbed.segment not in ("", state.segment):
         last = await shard.read_when_left(absorbed.segment)
     is_older, lacks_names = absorbed.number > last, absorbed.number < state.released
+    await _check_former(connection, shard)
     if lacks_names:  # removed counters of past days may be there again
         await fence.close_forgotten(connection, state.epoch, shard.number, state.segment)
     if is_older or lacks_names:
@@ -191,6 +195,18 @@ async def _compare(
         await shard.change(state.segment, released=absorbed.number)
         state = await shard.fetch_state()
     return state, absorbed
+
+
+async def _check_former(connection: asyncpg.Connection, shard: ShardCounters) -> None:
+    """Log an error if the warehouse is older than the last move of the ledger."""
+    batches = await shard.fetch_former_batches()
+    if lacking := await fence.lacking(connection, batches):
+        logger.error(
+            "the warehouse lacks counts of the ledger before the move (shards %(shards)s): it is"
+            " older than the move, as after promoting a standby; to add them, run snapbid ledger"
+            " adopt and snapbid drain on the old ledger, then adopt this one again",
+            {"shards": ", ".join(map(str, lacking))},
+        )
 
 
 async def _outdate(

@@ -125,6 +125,22 @@ async def absorbed_batch(connection: asyncpg.Connection, epoch: str, shard: int)
     return Batch(*row)
 
 
+async def lacking(connection: asyncpg.Connection, batches: Sequence[tuple[str, int]]) -> list[int]:
+    """Return the shards of a former ledger whose `batches` have not been absorbed.
+
+    `batches`: the data set and the number of a batch of each shard, by shard number.
+    """
+    rows = await connection.fetch(
+        "select position - 1 as shard from unnest($1::text[], $2::bigint[]) with ordinality"
+        " as l (epoch, batch, position) left join drain_fence f"
+        " on f.epoch = l.epoch and f.shard = position - 1"
+        " where coalesce(f.batch, 0) < l.batch order by 1",
+        [epoch for epoch, _ in batches],
+        [number for _, number in batches],
+    )
+    return [row["shard"] for row in rows]
+
+
 async def step(connection: asyncpg.Connection, steps: Sequence[Step]) -> bool:
     """Record the `next` batch of each step as absorbed; return whether all could be recorded.
 

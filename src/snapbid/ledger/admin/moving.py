@@ -220,6 +220,8 @@ async def _move(
     after = await source.states()
     if [state.segment for state in after] != [state.segment for state in states]:
         raise MoveError("the old Redis was restarted meanwhile: run the move again")
+    batches = " ".join(f"{state.epoch}:{state.released}" for state in after)
+    await target.redis.hset(target.keys[0].state, "moved_batches", batches)
     await target.replicate()
     await closing.close(target.redis, target.keys[0], f"{closing.FILLED}from {epoch}")
     await _finish(source, target)
