@@ -13,15 +13,27 @@ from support.cluster import Cluster
 from support.commands import invoke
 from support.counted import register
 from support.moved import PRICE, Machine, books, draining, machine, settled
-from support.remembered import PATIENCE_S, opened, remember, until
+from support.remembered import (
+    PATIENCE_S,
+    REGISTRY,
+    TTL_S,
+    looking,
+    opened,
+    remember,
+    remembering,
+    spool_files,
+    until,
+)
+from support.spending import sent
 from support.stack import clean_environ, connected
 from support.time_buckets import enlarge_time_buckets
 
-from snapbid.base.redis_keys import ShardKeys
+from snapbid.base.redis_keys import ShardKeys, shard_of
 from snapbid.drain.counters import ShardCounters
 from snapbid.ledger.admin import closing, copying, moving
 from snapbid.ledger.admin.moving import LedgerPlace, MoveError
 from snapbid.ledger.bids.records import BILLING, LOSS, WIN
+from snapbid.ledger.bids.spool import Spool
 from snapbid.queues.queue import decode
 from snapbid.queues.queues import EventQueues, stream_of
 from snapbid.redisclient.connection import Connections, connect
@@ -87,10 +99,10 @@ async def until_used(new: Machine, used: int, held: int) -> None:
     assert await new.used() == (used, held)
 
 
-async def put_events(place: LedgerPlace) -> None:
+async def put_events(place: LedgerPlace, first: int = 0) -> None:
     queues = EventQueues(place.url, shards=place.shards)
     await queues.open()
-    for number in range(10):
+    for number in range(first, first + 10):
         for product in PRODUCTS:
             async with asyncio.timeout(30):
                 while not await queues.put(number, product, [(f"{product} {number}", b"{}")]):
@@ -174,6 +186,26 @@ async def test_one_redis_becomes_a_cluster(
 ) -> None:
     new = LedgerPlace(cluster.url, 3)
     await move_between(LedgerPlace(fresh_redis, 1), new, dsn, tmp_path, [])
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 1)])
+async def test_a_shorter_ttl_after_a_move_forgets_no_open_bid(
+    fresh_redis: str, dsn: str, tmp_path: Path, before: int, after: int
+) -> None:
+    old, new = places(fresh_redis, before, after)
+    spool = tmp_path / "spool"
+    async with draining(old, dsn, tmp_path / "m1"):
+        async with opened(old.url, spool, shards=before, confirmed=False) as ledger:
+            for auction in auctions(0, 8):
+                assert await remember(ledger, auction, (b"1", 1, PRICE))
+        with looking(old.url) as store:
+            for number in range(1, before):  # its heartbeat is of long ago
+                store.hset(f"{ShardKeys(number).prefix}ttl", str(TTL_S), 0)
+        await moving.move(old, new, print)
+    async with opened(new.url, spool, shards=after, ttl_s=1, confirmed=False) as ledger:
+        await asyncio.sleep(1.5)
+        wins = [await ledger.settle(WIN, auction, b"1") for auction in auctions(0, 8)]
+        assert wins == ["c"] * 8
 
 
 # -- what ends amid a move ------------------------------------------------------------------------
@@ -260,6 +292,24 @@ async def test_a_move_is_undone_only_before_the_new_ledger_is_used(
             assert await moving.move(old, new, print) is None
         await until(lambda: after.ledger.connected)
         assert await after.settle(WIN, *auctions(10, 12)) == "dc"
+
+
+async def test_an_undone_move_keeps_the_events_that_were_accepted_since(
+    fresh_redis: str, dsn: str, tmp_path: Path
+) -> None:
+    """Even if the command is killed; repeats are dropped by the drain."""
+    old, new = places(fresh_redis, 2, 3)
+    async with draining(old, dsn, tmp_path / "m1"):
+        await put_events(old)
+        await moving.move(old, new, print)
+    await put_events(new, 10)
+    with pytest.MonkeyPatch.context() as patch:
+        killed_at(copying.Copy, "_flush_shard", 1)(patch)
+        with pytest.raises(ConnectionError):
+            await moving.undo(old, new)
+    await moving.undo(old, new)
+    kept = {name: list(dict.fromkeys(order)) for name, order in (await events_of(old)).items()}
+    assert kept == {name: list(range(20)) for name in PRODUCTS}
 
 
 async def test_impossible_moves_are_refused(fresh_redis: str, dsn: str, tmp_path: Path) -> None:
@@ -396,6 +446,65 @@ async def test_bids_are_known_after_two_moves(fresh_redis: str, dsn: str, tmp_pa
         letters = [await after.bid(n) for n in range(200, 215)]
         assert letters.count("k") == BIDS - 21
     assert (await books(dsn))["c-1"] == (24 + 1 + BIDS - 21, 13, 0, 13 * PRICE)
+
+
+async def test_unanswered_batches_are_rolled_back_after_two_moves(
+    fresh_redis: str, dsn: str, tmp_path: Path
+) -> None:
+    """From 4 shards to 3, and to 2: shard 3 becomes shard 0 twice."""
+    first, second = places(fresh_redis, 4, 3)
+    third = LedgerPlace(f"{fresh_redis}?db=2", 2)
+    spool = tmp_path / "spool"
+    won, unanswered = [auction for auction in auctions(0, 100) if shard_of(auction, 4) == 3][:2]
+    async with draining(first, dsn, tmp_path / "m1"):
+        async with opened(first.url, spool, shards=4, confirmed=False) as ledger:
+            assert await remember(ledger, won, (b"1", 1, PRICE))
+            done = remembering(ledger, unanswered, (b"1", 1, PRICE))
+            assert done is not None
+            await sent(ledger)
+            batches = [(3, batch) for batch in ledger._cores[3].unconfirmed]
+            await done
+        Spool(spool, 1 << 20).leave_unconfirmed(batches)  # as if the reply had never come
+        await moving.move(first, second, print)
+    async with draining(second, dsn, tmp_path / "m2"):
+        await moving.move(second, third, print)
+    async with (
+        draining(third, dsn, tmp_path / "m3"),
+        opened(third.url, spool, shards=2, confirmed=False) as ledger,
+    ):
+        await until(lambda: not spool_files(spool, "doubt"))
+        wins = [await ledger.settle(WIN, auction, b"1") for auction in (won, unanswered)]
+        assert wins == ["c", "u"]
+    assert (await books(dsn))["c-1"] == (1, 1, 0, PRICE)
+
+
+async def test_a_repeat_replaces_its_bid_after_two_moves(
+    fresh_redis: str, dsn: str, tmp_path: Path
+) -> None:
+    """From 1 shard to 2, and back: the bid is in a late time bucket, its repeat in a first one."""
+    first, second = places(fresh_redis, 1, 2)
+    third = LedgerPlace(f"{fresh_redis}?db=2", 1)
+    spool = tmp_path / "spool"
+    auction = next(each for each in auctions(0, 100) if shard_of(each, 2) == 1)
+    async with draining(first, dsn, tmp_path / "m1"):
+        async with opened(first.url, spool, confirmed=False) as ledger:
+            for number in range(3):
+                assert await remember(ledger, b"old %d" % number, (b"1", 1, 1))
+                with looking(first.url) as store:
+                    store.hdel(REGISTRY, "current")  # as a heartbeat ends a time bucket
+            assert await remember(ledger, auction, (b"1", 1, PRICE))
+        await moving.move(first, second, print)
+    async with draining(second, dsn, tmp_path / "m2"):
+        async with opened(second.url, spool, shards=2, confirmed=False) as ledger:
+            assert await remember(ledger, auction, (b"1", 2, 5 * PRICE))
+        await moving.move(second, third, print)
+    async with (
+        draining(third, dsn, tmp_path / "m3"),
+        opened(third.url, spool, confirmed=False) as ledger,
+    ):
+        assert await ledger.settle(WIN, auction, b"1") == "c"
+    counted = await books(dsn)
+    assert (counted["c-1"][1], counted["c-2"][1]) == (0, 1)
 
 
 async def test_holds_wait_for_what_was_spooled_during_the_move(

@@ -8,6 +8,7 @@ allocators issue new grants, which include the amounts that the copied allowance
 
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
@@ -58,62 +59,73 @@ class Copy:
         self._before = before
         self._shards = shards
         self._writes: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        # By shard of the source and name: the number in the target, and the expiry (epoch s).
+        self._time_buckets: dict[int, dict[bytes, tuple[int, int]]] = defaultdict(dict)
         self._records: Counter[int] = Counter()  # by shard of the target
         self._spent: Counter[tuple[int, bytes]] = Counter()  # by shard of the target, campaign
         self._impressions = self._events = 0
         self.expires = 0  # when the last time bucket expires (epoch s)
 
-    async def shard(self, number: int, clocks: Sequence[ShardClocks], now: int) -> None:
-        """Copy a shard. `clocks`: the clocks of all source shards; `now`: epoch s."""
+    async def shard(self, number: int, clocks: Sequence[ShardClocks]) -> None:
+        """Copy a shard, after `time_buckets`. `clocks`: the clocks of all source shards."""
         keys = ShardKeys(number)
-        time_buckets = await self._copy_time_buckets(number, keys, now)
         begun = merged_clocks(clocks, self._shards)
         async for names in _batches(self._source, keys.prefix):
             by_kind: dict[bytes, list[bytes]] = defaultdict(list)
             for name in names:
                 by_kind[name[len(keys.prefix) :].split(b":", 1)[0]].append(name)
-            await self._copy_records(number, keys, by_kind[b"r"], time_buckets)
+            await self._copy_records(number, keys, by_kind[b"r"])
             await self._copy_allowances(number, keys, by_kind[b"m"])
             await self._copy_writers(number, keys, by_kind[b"w"])
             shifts = [own.now - clocks[number].now for own in begun]
             await self._copy_users(keys, by_kind[b"fe"], shifts)
             await self._copy_users(keys, by_kind[b"fc"], [0] * self._shards)
-        seen: Any = await self._source.hgetall(keys.seen)
-        if seen:
-            to = number % self._shards
-            await self._write(to, "HSET", ShardKeys(to).seen, *_flat(seen))
+        await self._copy_latest(number, "seen")
+        await self._copy_latest(number, "ttl")
         await self._flush()
 
-    async def _copy_time_buckets(
-        self, number: int, keys: ShardKeys, now: int
-    ) -> dict[bytes, tuple[int, int]]:
-        """Copy a shard's registry of time buckets.
+    async def time_buckets(self, now: int) -> None:
+        """Copy the shards' registries of time buckets; `now`: epoch s."""
+        for to in range(self._shards):
+            await self._copy_time_buckets(to, now)
+        await self._flush()
 
-        Return, by name, each time bucket's number in the target and its expiry (epoch s). If
-        several shards merge into one, their time buckets stay in order.
+    async def _copy_time_buckets(self, to: int, now: int) -> None:
+        """Copy the registries of the shards that become shard `to`.
+
+        Their time buckets are numbered in the order of opening, so that of the bids on an auction
+        the newest is found first, even if it was made in another shard than the others. Time
+        buckets that release 0.1.0 has copied have no time of opening: they are older than others.
         """
-        known: Any = await self._source.hgetall(closing.time_buckets_key(keys))
-        to, index = number % self._shards, number // self._shards
-        sources = -(-(self._before - to) // self._shards)
-        time_buckets = {}
-        for name, expires in known.items():
-            if name.isdigit() and int(expires) > now + OVER_S:
-                time_buckets[name] = int(name) * sources + index, int(expires)
-                self.expires = max(self.expires, int(expires))
-        if time_buckets:
-            registry = closing.time_buckets_key(ShardKeys(to))
-            buckets = {b"b%d" % own: known[b"b" + name] for name, (own, _) in time_buckets.items()}
-            await self._write(to, "HSET", registry, *_flat(dict(time_buckets.values()) | buckets))
-        return time_buckets
+        live = list[tuple[int, int, int, Mapping[bytes, bytes]]]()
+        for shard in range(to, self._before, self._shards):
+            known: Any = await self._source.hgetall(closing.time_buckets_key(ShardKeys(shard)))
+            opened = 0
+            for number in sorted(int(name) for name in known if name.isdigit()):
+                opened = max(opened, int(known.get(b"o%d" % number, 0)))  # the clock may be set
+                if int(known[b"%d" % number]) > now + OVER_S:
+                    live.append((opened, shard, number, known))
+        registry = closing.time_buckets_key(ShardKeys(to))
+        first = min([number for _, _, number, _ in live], default=1)
+        for own, (_, shard, number, known) in enumerate(sorted(live, key=itemgetter(0)), first):
+            name, expires = b"%d" % number, int(known[b"%d" % number])
+            fields = {b"%s%d" % (of, own): known.get(of + name) for of in (b"", b"b", b"o")}
+            present = {field: value for field, value in fields.items() if value is not None}
+            await self._write(to, "HSET", registry, *_flat(present))
+            self._time_buckets[shard][name] = own, expires
+            self.expires = max(self.expires, expires)
 
-    async def _copy_records(
-        self,
-        number: int,
-        keys: ShardKeys,
-        names: Sequence[bytes],
-        time_buckets: Mapping[bytes, tuple[int, int]],
-    ) -> None:
+    async def _copy_latest(self, number: int, name: str) -> None:
+        """Copy a shard's hash of times; of shards that merge, the latest times are kept."""
         to = number % self._shards
+        key = f"{ShardKeys(to).prefix}{name}"
+        times: Any = await self._source.hgetall(f"{ShardKeys(number).prefix}{name}")
+        known: Any = await self._target.hgetall(key)
+        if later := {of: at for of, at in times.items() if int(at) > int(known.get(of, -1))}:
+            await self._write(to, "HSET", key, *_flat(later))
+
+    async def _copy_records(self, number: int, keys: ShardKeys, names: Sequence[bytes]) -> None:
+        to, time_buckets = number % self._shards, self._time_buckets[number]
         prefix = ShardKeys(to).prefix
         wanted = [(n, *n[len(keys.prefix) :].split(b":")[1:]) for n in names]
         present = [(name, *rest) for name, *rest in wanted if rest and rest[0] in time_buckets]

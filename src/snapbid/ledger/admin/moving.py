@@ -155,7 +155,7 @@ async def move(
 
 
 async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
-    """Reopen the old ledger, and remove the new one.
+    """Reopen the old ledger, give it the events of the new one, and remove that.
 
     Raises MoveError if the new ledger is in use, has itself been moved, or was not moved from the
     old one.
@@ -174,6 +174,11 @@ async def undo(old: LedgerPlace, new: LedgerPlace) -> None:
                     "the new ledger is in use and has counted bids or notices: the move can no"
                     " longer be undone"
                 )
+            # Events that were accepted there; those that were copied there are dropped as repeats.
+            back = Copy(target.redis, target.shards, source.redis, source.shards)
+            for keys in target.keys:
+                await back.events(closing.events_key(keys))
+            await source.replicate()
         elif await target.epoch() and not await _is_filled_from(target, epoch):
             raise MoveError("the ledger at --to was not moved from this one: check the URL")
         else:
@@ -275,8 +280,9 @@ async def _fill(
     clocks = [await _clocks(source.redis, keys) for keys in source.keys]
     now = int(time())
     copy = Copy(source.redis, source.shards, target.redis, target.shards)
+    await copy.time_buckets(now)
     for number in range(source.shards):
-        await copy.shard(number, clocks, now)
+        await copy.shard(number, clocks)
         tell(f"copied shard {number} of {source.shards}")
     for keys in source.keys:
         await copy.events(closing.events_key(keys))

@@ -402,9 +402,11 @@ class Ledger:
         return _UNKNOWN
 
     async def _roll_back_all(self, unconfirmed: SpoolFile) -> bool:
-        for shard, batch in unconfirmed.batches():
-            done = self._shards[shard % len(self._shards)].roll_back(batch)
-            if done is None or not await done:
+        for number, batch in unconfirmed.batches():
+            own = self._shards[number % len(self._shards)]
+            shards = self._shards if own.former else [own]  # moves may have taken it to any
+            rolled_back = [shard.roll_back(batch) for shard in shards]
+            if not all([done is not None and await done for done in rolled_back]):
                 return False
         return True
 
