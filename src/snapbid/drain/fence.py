@@ -22,9 +22,9 @@ nor these names.
 
 The next batch is always number R + 1, and begins with all names that were not removed.
 
-Where no batch was read since, A = L for an older copy of the ledger, too. It may have counters of
-past days that were removed since (tidy.py). So if all counters are read again, those of earlier
-runs add nothing for such days.
+If no batch has been read since a copy of the ledger was made, A = L for the copy, too. It may still
+have counters of past days that have been removed since (tidy.py). So when all counters are read
+again, those of earlier runs add nothing for such days.
 
 After a move of the ledger, only the old ledger has the counters that an older warehouse lacks. The
 new one knows each old shard's D; if an A is below, this is logged.
@@ -202,9 +202,9 @@ async def _check_former(connection: asyncpg.Connection, shard: ShardCounters) ->
     batches = await shard.fetch_former_batches()
     if lacking := await fence.lacking(connection, batches):
         logger.error(
-            "the warehouse lacks counts of the ledger before the move (shards %(shards)s): it is"
-            " older than the move, as after promoting a standby; to add them, run snapbid ledger"
-            " adopt and snapbid drain on the old ledger, then adopt this one again",
+            "the warehouse lacks counts of the ledger before the move (shards %(shards)s): its data"
+            " is older than the move, for example because a standby was promoted; to add them, run"
+            " snapbid ledger adopt and snapbid drain on the old ledger, then adopt this one again",
             {"shards": ", ".join(map(str, lacking))},
         )
 

@@ -1,4 +1,4 @@
-"""A load generator: sends bid requests, notices and event batches on schedule, and counts."""
+"""A load generator: sends bid requests, notices and event batches on schedule, and counts the answers."""
 
 import asyncio
 import gc

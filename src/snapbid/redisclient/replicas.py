@@ -97,10 +97,10 @@ class Replication:
             raise TooFewReplicasError(reached, self._demand.replicas)
 
     def _may_go_on(self, missing_s: float, is_known: bool) -> bool:
-        """Return whether to write without replicas, as too few have confirmed for `grace_s`.
+        """Return whether writes may continue without replicas: too few confirmed for `grace_s`.
 
-        `is_known`: whether the shard has the key `unreplicated`, which also suffices until this
-        process has seen enough replicas.
+        `is_known`: whether the shard has the key `unreplicated`; if so, they may continue at once,
+        unless this process has seen enough replicas before.
         """
         grace_s = self._demand.grace_s
         return missing_s >= grace_s or (not self._has_confirmed and is_known and grace_s < inf)
