@@ -23,7 +23,7 @@ from support.stack import Stack, execute
 from snapbid import embedded
 from snapbid.events.keys import rate_key
 from snapbid.queues.rate import RateLimiter, RateLimiterUnavailable, Refusal
-from snapbid.redisclient.connection import share
+from snapbid.redisclient.connection import connect
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 MICROS = 1_000_000
@@ -206,7 +206,7 @@ class Limited:
 
 @pytest.fixture(params=[False, True], ids=["requests", "requests with events"])
 async def limited(fresh_redis: str, request: pytest.FixtureRequest) -> AsyncIterator[Limited]:
-    redis = share(fresh_redis, 4)
+    redis = connect(fresh_redis)
     yield Limited(redis, request.param)
     await redis.aclose()
 
@@ -387,7 +387,7 @@ def _shown(refusal: Refusal | None) -> str:
 
 @pytest.fixture
 async def volume(fresh_redis: str) -> AsyncIterator[Volume]:
-    redis = share(fresh_redis, 4)
+    redis = connect(fresh_redis)
     yield Volume(redis)
     await redis.aclose()
 

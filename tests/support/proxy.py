@@ -8,6 +8,7 @@
         proxy.cut()              end every connection
         await proxy.refuse()     stop listening
         await proxy.resume()     listen, and pass on what was held back
+    proxy.redirect(upstream) new connections go to another server, existing ones stay
         proxy.answer_bytes = 4   cut all connections after so many bytes of the next answer
         proxy.damage(Way.ANSWERS) the next length in a direction promises more than follows
 
@@ -108,6 +109,11 @@ class FaultProxy:
             for way in ways or Way:
                 if new or gates is not self._gates:
                     gates[way].clear()
+
+    def redirect(self, upstream: TcpAddress) -> None:
+        """Connect clients to another server from now on; existing connections stay."""
+        assert isinstance(self._upstream, tuple)
+        self._upstream = upstream
 
     def cut(self) -> None:
         """End every connection on both sides; what is held back is lost."""

@@ -5,16 +5,30 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, parse_url
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.connection import (
+    AbstractConnection,
+    Connection,
+    SSLConnection,
+    UnixDomainSocketConnection,
+    parse_url,
+)
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+from redis.maint_notifications import MaintNotificationsConfig
 
 from snapbid.base import addresses
 from snapbid.base.addresses import Arrangement, Node, RedisAddress
 from snapbid.base.redis_keys import ShardKeys
 from snapbid.redisclient.cluster import PrimaryRedis, RoutedRedis
-from snapbid.redisclient.nodes import ClusterNodes, SentinelNodes, SlotNodes, slot_of
+from snapbid.redisclient.nodes import (
+    ClusterNodes,
+    SentinelNodes,
+    SlotNodes,
+    is_elsewhere,
+    slot_of,
+)
 from snapbid.redisclient.replicas import (
     GRACE_S,
     ReplicaDemand,
@@ -33,18 +47,6 @@ _TIMEOUTS: Final[dict[str, Any]] = {
 def connect(url: str) -> Redis:
     """Return a pooled client for use off the bid path; it connects on first use."""
     return Connections(url).client()
-
-
-def share(url: str, connections: int) -> Redis:
-    """Return a client with at most `connections` connections; commands wait for a free one."""
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=connections,
-        timeout=ANSWER_TIMEOUT_S,
-        socket_connect_timeout=CONNECT_TIMEOUT_S,
-        socket_timeout=ANSWER_TIMEOUT_S,
-    )
-    return Redis.from_pool(pool)
 
 
 async def scan(redis: Redis, prefix: str, size: int) -> AsyncIterator[list[bytes]]:
@@ -137,7 +139,7 @@ class Connections:
             is_cluster = self._address.arrangement is Arrangement.CLUSTER
             made = RoutedRedis if is_cluster else PrimaryRedis
             return made(self._nodes, partial(client_of, self._address))
-        return Redis.from_url(self._address.url, **_TIMEOUTS)
+        return _pooled(self._address.url)
 
     async def count_primaries(self) -> int:
         """Count the primaries among which keys are divided. Raises RedisError or OSError."""
@@ -198,7 +200,51 @@ def _once() -> dict[str, Any]:
 
 def client_of(address: RedisAddress, node: Node) -> Redis:
     """Return a client for a cluster node, or for a primary known to sentinels."""
-    return Redis.from_url(address.node_url(node), **_TIMEOUTS, **_once())
+    return _pooled(address.node_url(node), **_once())
+
+
+class _PooledConnection(AbstractConnection):
+    """A connection that its pool replaces once the server serves its keys no longer.
+
+    A demoted primary keeps its connections open, also those that came by a name, or through a
+    proxy, that now leads to its successor.
+    """
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super().read_response(*args, **options)
+        except ResponseError as error:
+            if is_elsewhere(error):
+                self.mark_for_reconnect()  # type: ignore[no-untyped-call]
+            raise
+
+
+class _PooledTcp(_PooledConnection, Connection):
+    pass
+
+
+class _PooledTls(_PooledConnection, SSLConnection):
+    pass
+
+
+class _PooledUnix(_PooledConnection, UnixDomainSocketConnection):
+    pass
+
+
+_POOLED: Final[dict[type[AbstractConnection], type[AbstractConnection]]] = {
+    Connection: _PooledTcp,
+    SSLConnection: _PooledTls,
+    UnixDomainSocketConnection: _PooledUnix,
+}
+
+
+def _pooled(url: str, **more: Any) -> Redis:
+    """Return a pooled client for one server."""
+    options = {**_TIMEOUTS, **more, **parse_url(url)}
+    options["connection_class"] = _POOLED[options.get("connection_class", Connection)]
+    # With these notifications, redis-py takes closed connections from its pool without a look.
+    options["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
+    return Redis.from_pool(ConnectionPool(**options))
 
 
 def _nodes(address: RedisAddress) -> SlotNodes | None:

@@ -41,8 +41,10 @@ ANSWER_S: Final = 0.5  # timeout of a node's answer
 ASK_AGAIN_S: Final = 5.0  # between questions to sentinels
 
 _MOVED: Final = re.compile(r"(?:MOVED )?([0-9]{1,5}) (.*):([0-9]{1,5})")
-_ELSEWHERE: Final = ("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN",
-                     "LOADING", "UNBLOCKED", "CROSSSLOT")  # fmt: skip
+_ELSEWHERE: Final = re.compile(
+    "(?:(?:ERR )?Error running script .*: -)?"  # Redis 6.2
+    "(?:MOVED |ASK |TRYAGAIN|CLUSTERDOWN|READONLY|MASTERDOWN|LOADING|UNBLOCKED|CROSSSLOT)"
+)
 _REDIRECTIONS: Final = (MovedError, AskError, TryAgainError, ClusterDownError, ReadOnlyError)
 
 
@@ -76,7 +78,7 @@ class SlotNotServedError(ConnectionError):
 def is_elsewhere(error: Exception) -> bool:
     """Whether an error means that the node does not currently serve the command's key."""
     if isinstance(error, ResponseError):
-        return isinstance(error, _REDIRECTIONS) or str(error).startswith(_ELSEWHERE)
+        return isinstance(error, _REDIRECTIONS) or _ELSEWHERE.match(str(error)) is not None
     return False
 
 

@@ -16,7 +16,9 @@ from redis.exceptions import ConnectionError, ResponseError
 from snapbid.base import addresses
 from snapbid.base.addresses import Arrangement
 from snapbid.base.beat import BEAT_S
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.redisclient import connection
+from snapbid.redisclient.nodes import is_elsewhere
 from snapbid.redisclient.replicas import Command
 from snapbid.redisclient.trips import Reply, Requests, RoundTrips
 
@@ -117,13 +119,21 @@ class _ScriptCalls:
         return len(self._requests.waiting)
 
     async def prepare(self, connection: AbstractConnection) -> None:
-        """Leave the new connection as it is: scripts are loaded when they are called."""
+        """Refuse a server that takes no writes, such as a demoted primary.
+
+        Scripts are loaded when they are called.
+        """
+        await connection.send_command("DEL", ShardKeys(0).script_keys[1])
+        await connection.read_response()
 
     def next_batch(self, now: float) -> list[Command]:
         return [call.command for call in self._requests.take(MOST)]
 
     def receive(self, replies: list[Any], asked_at: float, now: float) -> None:
         self._requests.resolve(replies)
+        for reply in replies:
+            if isinstance(reply, ResponseError) and is_elsewhere(reply):
+                raise reply
 
     def expire(self, now: float, waited_s: float) -> None:
         for call in self._requests:
