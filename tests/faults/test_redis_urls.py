@@ -3,11 +3,17 @@
 import asyncio
 import contextlib
 
+import pytest
+from redis.exceptions import NoPermissionError
 from support.cluster import Cluster, Sentinel, Server, folder
-from support.stack import JWT_SECRET, run
+from support.stack import JWT_SECRET, PERMISSIONS, run
 
+from snapbid.base.redis_keys import ShardKeys
 from snapbid.base.risks import forbids
 from snapbid.redisclient.arrangement import fetch_risks
+from snapbid.redisclient.connection import Connections
+
+SHARDS = 3
 
 
 def test_a_url_that_names_something_else_is_refused(cluster: Cluster, database: str) -> None:
@@ -45,3 +51,34 @@ def test_a_url_that_names_something_else_is_refused(cluster: Cluster, database: 
             )
             assert done.returncode == 2
             assert "is not a node of a cluster" in done.stderr
+
+
+def test_the_permissions_of_a_user_of_a_cluster(cluster: Cluster) -> None:
+    def allow(*permissions: str) -> None:
+        for node in cluster.nodes:
+            node.call("ACL SETUSER", "app", "reset", "on", ">secret", *permissions)
+
+    url = cluster.url.replace("//", "//app:secret@")
+    try:
+        allow(*PERMISSIONS)
+        assert asyncio.run(fetch_risks(url, None)) == []
+        asyncio.run(_write(url))
+        for needed in ("+info", "+cluster|nodes"):
+            allow(*(each for each in PERMISSIONS if each != needed))
+            with pytest.raises(NoPermissionError, match=needed[1:].partition("|")[0]):
+                asyncio.run(fetch_risks(url, None))
+    finally:
+        for node in cluster.nodes:
+            node.call("ACL DELUSER", "app")
+
+
+async def _write(url: str) -> None:
+    """Write to each shard, and find that it has a replica."""
+    connections = Connections(url)
+    redis = connections.client()
+    for number in range(SHARDS):
+        keys = ShardKeys(number)
+        await redis.set(keys.mark, "")
+        await connections.replicate(redis, keys)
+        assert connections.demand.replicas == 1
+    await redis.aclose()

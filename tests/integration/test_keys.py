@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from support import sending
 from support.clock import SettableClock
 from support.commands import invoke
@@ -23,7 +23,6 @@ from support.stack import Stack, execute
 from snapbid import embedded
 from snapbid.events.keys import rate_key
 from snapbid.queues.rate import RateLimiter, RateLimiterUnavailable, Refusal
-from snapbid.redisclient.connection import connect
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 MICROS = 1_000_000
@@ -206,7 +205,7 @@ class Limited:
 
 @pytest.fixture(params=[False, True], ids=["requests", "requests with events"])
 async def limited(fresh_redis: str, request: pytest.FixtureRequest) -> AsyncIterator[Limited]:
-    redis = connect(fresh_redis)
+    redis = Redis.from_pool(BlockingConnectionPool.from_url(fresh_redis, max_connections=4))
     yield Limited(redis, request.param)
     await redis.aclose()
 
@@ -387,7 +386,7 @@ def _shown(refusal: Refusal | None) -> str:
 
 @pytest.fixture
 async def volume(fresh_redis: str) -> AsyncIterator[Volume]:
-    redis = connect(fresh_redis)
+    redis = Redis.from_pool(BlockingConnectionPool.from_url(fresh_redis, max_connections=4))
     yield Volume(redis)
     await redis.aclose()
 

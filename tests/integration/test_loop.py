@@ -1,18 +1,20 @@
 """From a bid to its click to a conversion and a self-exclusion, as the README has it."""
 
 import asyncio
+import contextlib
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import redis
 from support import sending
 from support.commands import shell
 from support.processes import eventually
-from support.stack import Stack, draining
+from support.stack import PERMISSIONS, Stack, draining
 
-from snapbid.embedded import demo
+from snapbid.embedded import Redis, demo
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -36,10 +38,13 @@ COUNTED = "select event, conversions, value_micros from conversion_daily order b
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 
+@pytest.mark.parametrize("user", ["", "app:secret@"], ids=["default user", "permissions"])
 def test_the_examples_of_the_readme(
-    database: str, start_stack: Callable[..., Stack], tmp_path: Path
+    user: str, own_redis: Redis, database: str, start_stack: Callable[..., Stack], tmp_path: Path
 ) -> None:
-    stack = start_stack()
+    with contextlib.closing(redis.Redis.from_url(own_redis.url)) as client:
+        client.execute_command("ACL SETUSER", "app", "on", ">secret", *PERMISSIONS)  # type: ignore[no-untyped-call]
+    stack = start_stack(SNAPBID_REDIS_URL=own_redis.url.replace("unix://", f"unix://{user}"))
     asyncio.run(demo.seed(database))
     key = sending.issue(database, "demo-casino", "igaming")
     sending.await_key(stack.port, key)

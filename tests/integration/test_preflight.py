@@ -8,7 +8,7 @@ import pytest
 import redis
 from support.ops import data, prepare, samples
 from support.processes import eventually
-from support.stack import JWT_SECRET, Stack, connected, execute, run
+from support.stack import JWT_SECRET, PERMISSIONS, Stack, connected, execute, run
 
 from snapbid.base.addresses import redis_cli
 from snapbid.base.version import RELEASE
@@ -63,6 +63,32 @@ def test_volatile_stores(
         stack.output
     )
     assert stack.get("/readyz")[0] == 200
+
+
+def test_a_redis_user_who_may_not_ask_for_the_configuration(
+    own_redis: Redis, client: redis.Redis, database: str, start_stack: Callable[..., Stack]
+) -> None:
+    permissions = PERMISSIONS[: PERMISSIONS.index("+info")]
+    client.execute_command("ACL SETUSER", "app", "on", ">secret", *permissions)  # type: ignore[no-untyped-call]
+    environ = {
+        "SNAPBID_REDIS_URL": own_redis.url.replace("unix://", "unix://app:secret@"),
+        "SNAPBID_DATABASE_URL": database,
+        "SNAPBID_JWT_SECRET": JWT_SECRET,
+        "SNAPBID_ALLOW_VOLATILE": "1",
+    }
+    for command in ("serve", "drain"):
+        done = run(environ, command)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert "Redis (SNAPBID_REDIS_URL) refuses a command to its user (" in done.stderr
+        assert "'info'" in done.stderr
+        assert " ".join(PERMISSIONS) in done.stderr
+
+    client.execute_command("ACL SETUSER", "app", *PERMISSIONS)  # type: ignore[no-untyped-call]
+    prepare(database)
+    stack = start_stack(SNAPBID_REDIS_URL=environ["SNAPBID_REDIS_URL"])
+    assert samples(stack)["snapbid_store_risk"][(("risk", "permission"), ("store", "redis"))] == 0
+    client.execute_command("ACL SETUSER", "app", "-info")  # type: ignore[no-untyped-call]
+    eventually(lambda: {it["name"] for it in data(stack)["risks"]} == {"permission"}, "the risk")
 
 
 def test_a_ledger_that_only_a_newer_program_can_read(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,9 @@ START_S = 120.0
 STOP_S = 120.0
 LOCK_S = 30.0
 JWT_SECRET = "a secret that only the tests ever use"
+PAGE = (Path(__file__).parents[2] / "src/snapbid/server/PRODUCTION.md").read_text(encoding="utf-8")
+PERMISSIONS = re.findall(r"`(~\* [^`]+)`", PAGE)[0].split()
+"""What PRODUCTION.md says that a Redis user needs."""
 
 
 class Databases:

@@ -182,7 +182,7 @@ KINDS = {
     "SnapbidStoreReadOnly": {
         "replica", "aof_write", "rdb_write", "memory", "format", "standby", "read_only", "schema",
     },
-    "SnapbidStoreUnsupported": {"ledger", "arrangement", "version"},
+    "SnapbidStoreUnsupported": {"ledger", "permission", "arrangement", "version"},
 }  # fmt: skip
 
 

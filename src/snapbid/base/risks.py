@@ -11,6 +11,7 @@ Severity: TypeAlias = Literal["unsupported", "volatile", "weak", "readonly"]
 
 NAMES: Final[dict[StoreName, tuple[str, ...]]] = {
     "redis": (
+        "permission",
         "arrangement",
         "replicas",
         "promotion",

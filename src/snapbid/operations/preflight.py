@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 import asyncpg
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from snapbid.base import addresses
 from snapbid.base.addresses import Arrangement
@@ -34,6 +34,7 @@ AGAIN_S: Final = 0.25
 LEDGER: Final = "ledger"  # the name of a risk
 
 ADOPT: Final = "or make it this warehouse's own again with snapbid ledger adopt"
+PERMISSIONS: Final = "~* &* +@all -@dangerous +info +role +cluster|slots +cluster|nodes"
 NAMES: Final = "set SNAPBID_REDIS_URL and SNAPBID_DATABASE_URL to stores that belong together"
 
 S = TypeVar("S", bound=StoreSettings)
@@ -107,15 +108,18 @@ async def watch(settings: StoreSettings, log: RiskLog) -> None:
 async def fetch_redis_risks(settings: StoreSettings) -> list[Risk]:
     """Return the risks of Redis and the ledger in it. Raises RedisError or OSError."""
     url = settings.redis_url
-    risks = await arrangement.fetch_risks(url, settings.redis_replicas)
-    if any(risk.name == "arrangement" for risk in risks):
-        return risks
     redis = connection.connect(url)
     try:
-        risks += await format.fetch_risks(redis, "Redis (SNAPBID_REDIS_URL)")
+        risks = await arrangement.fetch_risks(url, settings.redis_replicas)
+        if not any(risk.name == "arrangement" for risk in risks):
+            risks += await format.fetch_risks(redis, "Redis (SNAPBID_REDIS_URL)")
+        return risks
+    except NoPermissionError as error:
+        text = f"Redis (SNAPBID_REDIS_URL) refuses a command to its user ({error})"
+        remedy = f"allow it with ACL SETUSER ({PERMISSIONS} is enough)"
+        return [Risk("redis", "permission", "unsupported", text, remedy)]
     finally:
         await redis.aclose()
-    return risks
 
 
 async def _of_redis(settings: StoreSettings) -> list[Risk] | None:

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError, RedisError, ResponseError
+from redis.exceptions import ConnectionError, NoPermissionError, RedisError, ResponseError
 
 from snapbid.base import addresses
 from snapbid.base.addresses import Arrangement, Node, RedisAddress
@@ -37,7 +37,8 @@ _OTHER_MODES: Final = {
 async def fetch_risks(url: str, replicas: int | None) -> list[Risk]:
     """Fetch the risks of the nodes that `url` names; `replicas`: see Connections.
 
-    Raises RedisError or OSError if no node answers.
+    Raises NoPermissionError if the user may not ask for them, RedisError or OSError if no node
+    answers.
     """
     address = addresses.parse(url)
     match address.arrangement:
@@ -178,14 +179,16 @@ async def _ask_each(
 ) -> tuple[dict[Node, Any], list[Risk]]:
     """Send a command to all nodes in the URL; return the replies, and a risk for each refusal.
 
-    `mistake`: why a node refuses the command, such as "is not a sentinel". Raises ConnectionError
-    if no node answers.
+    `mistake`: why a node refuses the command, such as "is not a sentinel". Raises
+    NoPermissionError, or ConnectionError if no node answers.
     """
     answers: dict[Node, Any] = {}
     risks, errors = [], []
     for host, port in address.nodes:
         try:
             (answers[host, port],) = await ask(connection_to(address, (host, port)), command)
+        except NoPermissionError:
+            raise
         except ResponseError as error:
             text = f"names {host}:{port}, which {mistake} ({error})"
             risks.append(_misnamed(text, "correct the URL"))
@@ -204,6 +207,8 @@ async def _configured(address: RedisAddress, node: Node, before: Sequence[Risk])
     try:
         server = f"Redis ({host}:{port}, {OURS})"
         risks = await configured.fetch_risks(client, server, address.node_url(node))
+    except NoPermissionError:
+        raise
     except (RedisError, OSError):
         return []
     finally:
