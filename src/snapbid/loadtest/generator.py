@@ -1,4 +1,4 @@
-"""A load generator: sends bid requests, notices and event batches on schedule, and counts the answers."""
+"""A load generator: sends bid requests, notices and events on schedule, and counts the answers."""
 
 import asyncio
 import gc

@@ -73,7 +73,7 @@ class RateLimiter:
         return Refusal("events", events, wait_s) if refused else None
 
     async def admit_more(self, key: str, events: int, count: int) -> Refusal | None:
-        """Count `count` more events of an admitted request, unless the limit of `events` refuses."""
+        """Count `count` more events of an admitted request, unless the limit `events` refuses."""
         refused, wait_s, _ = await self._ask(_keys(key), "", events, count)
         return Refusal("events", events, wait_s) if refused else None
 

@@ -110,7 +110,7 @@ class ConnectionKeeper:
         return len(connections)
 
     def _end_largest(self, holding: list[Connection]) -> None:
-        """Close connections, those that hold the most first, until the rest hold `MAX_HELD_BYTES`."""
+        """Close connections that hold most, until the rest hold at most `MAX_HELD_BYTES`."""
         held = sum(map(_held, holding))
         for connection in sorted(holding, key=_held, reverse=True):
             if held <= MAX_HELD_BYTES:
