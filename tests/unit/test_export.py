@@ -384,6 +384,15 @@ def test_the_settings_of_the_compose_file_are_taken(name: str) -> None:
         assert set(service["environment"]) <= {VARIABLES[field] for field in DRAIN_SETTINGS}
 
 
+def test_a_server_without_redis_counts_as_healthy_and_keeps_notices() -> None:
+    readme, production = (
+        (PACKAGE / "server" / page).read_text() for page in ("README.md", "PRODUCTION.md")
+    )
+    assert "/healthz" in compose()["services"]["serve-1"]["healthcheck"]["test"][-1]
+    assert "Load balancers and readiness probes check `/healthz`" in readme
+    assert re.search(r"\*\*Load balancer\*\*.*: check `/healthz`, not `/readyz`", production)
+
+
 @pytest.mark.parametrize("place", ["/root/.venv", "/home/jo/snapbid/.venv", "/tmp/x", "/var/tmp/x"])
 def test_units_name_only_visible_programs(place: str, tmp_path: Path) -> None:
     folder = tmp_path / "units"
