@@ -394,3 +394,22 @@ def test_a_database_url_that_cannot_work_is_refused(url: str, rule: str) -> None
     assert mistake.startswith("SNAPBID_DATABASE_URL must ")
     assert rule in mistake
     assert "hunter2" not in mistake
+
+
+@pytest.mark.parametrize("service", ["", "SERVE_", "REDIS_"])
+def test_variables_that_kubernetes_adds_for_a_service_are_no_settings(service: str) -> None:
+    prefix, url = f"SNAPBID_{service}", "tcp://10.96.7.7:80"
+    added = {f"{prefix}SERVICE_HOST": "10.96.7.7", f"{prefix}SERVICE_PORT": "80",
+             f"{prefix}SERVICE_PORT_HTTP": "80", f"{prefix}PORT_80_TCP": url,
+             f"{prefix}PORT_80_TCP_PROTO": "tcp", f"{prefix}PORT_80_TCP_PORT": "80",
+             f"{prefix}PORT_80_TCP_ADDR": "10.96.7.7"}  # fmt: skip
+    assert load({**added, f"{prefix}PORT": url if service else "8000"}) == load({})
+    for name in (f"{prefix}SERVICE_HOSTS", f"{prefix}PORT_X_TCP", "SNAPBID_SERVE_PORT"):
+        assert name in mistakes({name: "80"})[0]
+
+
+@pytest.mark.parametrize("name", ["SNAPBID_PORT", "SNAPBID_OPS_PORT"])
+def test_a_port_that_kubernetes_set_is_explained(name: str) -> None:
+    (line,) = mistakes({name: "tcp://10.96.7.7:80"})
+    assert line.startswith(f"{name} must be an integer from 1 to 65535")
+    assert "enableServiceLinks: false" in line

@@ -11,6 +11,7 @@ from snapbid.base.access import parse_networks
 
 SECRET_MIN_BYTES = 32
 TOKEN_MIN_CHARACTERS = 16
+SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")  # in the NAME_PORT of a Kubernetes Service
 
 _HOST = re.compile(r"(?:\[[^\]]*\]|[^\[\]:]*)(?::([0-9]+))?")
 _TLS_VERSION = ("TLSv1, TLSv1.1, TLSv1.2 or TLSv1.3", re.compile(r"TLSv1([._][123])?"))
@@ -79,6 +80,16 @@ def integer(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return check
+
+
+def port(text: str) -> int:
+    if SERVICE_URL.match(text):
+        raise InvalidValueError(
+            "must be an integer from 1 to 65535, not the address that Kubernetes adds for a Service"
+            " of this name: set it, or set enableServiceLinks: false in the pod's spec",
+            repr(text),
+        )
+    return integer(1, 65_535)(text)
 
 
 def auto_or_integer(low: int, high: int) -> Callable[[str], int | None]:

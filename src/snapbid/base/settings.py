@@ -124,7 +124,11 @@ def load(environ: Mapping[str, str]) -> Settings:
     Raises SettingsError listing all mistakes: unknown `SNAPBID_*` names (typos would otherwise go
     unnoticed) and values that break their rules.
     """
-    mistakes = [_unknown_setting(name) for name in sorted(environ) if _is_unknown(name)]
+    mistakes = [
+        _unknown_setting(name)
+        for name, value in sorted(environ.items())
+        if _is_unknown(name, value)
+    ]
     values: dict[str, Any] = {}
     for variable, (field, check) in _CHECKS.items():
         text = environ.get(variable)
@@ -192,7 +196,7 @@ def require_serving(settings: Settings) -> ServingSettings:
     return ServingSettings(**msgspec.structs.asdict(settings))
 
 
-_PORT = rules.integer(1, 65_535)
+_PORT = rules.port
 # An empty secret would let anybody in, and notices for an empty base URL would be lost. A template
 # that was not filled in has them empty.
 _NEVER_EMPTY = ("jwt_secret", "ops_token", "base_url")
@@ -240,8 +244,19 @@ _CHECKS: dict[str, tuple[str, Callable[[str], object]]] = {
 VARIABLES: dict[str, str] = {field: variable for variable, (field, _) in _CHECKS.items()}
 
 
-def _is_unknown(name: str) -> bool:
-    return name.startswith("SNAPBID_") and name not in _CHECKS and name not in KNOWN_ELSEWHERE
+# Kubernetes adds these to every pod, for each Service of the namespace: here for `snapbid` or
+# `snapbid-…`. There is also NAME_PORT, a URL.
+_OF_SERVICE = re.compile(
+    r"SNAPBID_(\w+_)?"
+    r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+
+
+def _is_unknown(name: str, value: str) -> bool:
+    if not name.startswith("SNAPBID_") or name in _CHECKS or name in KNOWN_ELSEWHERE:
+        return False
+    is_address = name.endswith("_PORT") and rules.SERVICE_URL.match(value)
+    return not (is_address or _OF_SERVICE.fullmatch(name))
 
 
 def _unknown_setting(name: str) -> str:
