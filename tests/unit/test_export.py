@@ -465,3 +465,11 @@ def test_the_container_names_what_exists() -> None:
             assert (root / name).exists(), name
     assert set(re.findall(r"SNAPBID_[A-Z_]+", text)) <= set(VARIABLES.values())
     assert not re.search(r"^USER (root|0)", text, re.MULTILINE)
+
+
+def test_the_container_file_names_no_environment_file_of_systemd() -> None:
+    head = read("Containerfile").partition("\nARG")[0]
+    named = set(re.findall(r"--env-file (\S+)", head))
+    assert named
+    assert not named & set(FILES["systemd"])
+    assert "without quotes" in head

@@ -413,3 +413,15 @@ def test_a_port_that_kubernetes_set_is_explained(name: str) -> None:
     (line,) = mistakes({name: "tcp://10.96.7.7:80"})
     assert line.startswith(f"{name} must be an integer from 1 to 65535")
     assert "enableServiceLinks: false" in line
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+@pytest.mark.parametrize(
+    "name", ["SNAPBID_JWT_SECRET", "SNAPBID_OPS_TOKEN", "SNAPBID_DATABASE_URL"]
+)
+def test_quotes_that_docker_keeps_are_refused(name: str, quote: str) -> None:
+    value = "postgresql://u:hunter2@h/d" if name.endswith("URL") else SECRET.replace(" ", "-")
+    assert load({name: value})
+    (line,) = mistakes({name: f"{quote}{value}{quote}"})
+    assert line.startswith(f"{name} must not be in quotes")
+    assert value not in line

@@ -73,6 +73,16 @@ def printable(text: str) -> str:
     return text
 
 
+def unquoted(text: str) -> str:
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        raise InvalidValueError(
+            "must not be in quotes: other than systemd and shells, docker and kubectl keep those of"
+            " an env file",
+            None,
+        )
+    return text
+
+
 def integer(low: int, high: int) -> Callable[[str], int]:
     def check(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,12}", text) or not low <= int(text) <= high:

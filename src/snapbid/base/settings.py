@@ -135,7 +135,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         if text is None or (text == "" and field not in _NEVER_EMPTY):
             continue
         try:
-            values[field] = check(rules.printable(text))
+            values[field] = check(rules.unquoted(rules.printable(text)))
         except rules.InvalidValueError as invalid:
             quoted = f" (found {invalid.value})" if invalid.value is not None else ""
             mistakes.append(f"{variable} {invalid.rule}{quoted}")
