@@ -281,6 +281,26 @@ def test_refuses_to_start_on_a_taken_port(running: Stack) -> None:
     assert running.get("/readyz")[0] == 200
 
 
+def test_refuses_the_home_of_another_server_until_that_has_ended(
+    start_stack: Callable[..., Stack], filled: str
+) -> None:
+    first = start_stack(SNAPBID_WORKERS="2")
+    assert first.process
+    (ops_port,) = free_ports(1)
+    elsewhere = {"SNAPBID_HOST": "127.0.0.2", "SNAPBID_OPS_PORT": str(ops_port)}
+    (said,) = refused({**first.environ, **elsewhere}, 1)
+    assert said == (
+        f"SNAPBID_HOME {first.environ['SNAPBID_HOME']} is in use on port {first.port} by process "
+        f"{first.process.pid}: stop it, or set SNAPBID_HOME to another directory"
+    )
+    first.process.send_signal(signal.SIGHUP)
+    all_answer(first, 200)
+    first.process.kill()
+    first.process.wait()
+    first.start()
+    all_answer(first, 200)
+
+
 def test_refuses_to_start_in_an_impossible_home(running: Stack) -> None:
     port, ops_port = map(str, free_ports(2))
     ports = {"SNAPBID_PORT": port, "SNAPBID_OPS_PORT": ops_port}

@@ -6,6 +6,7 @@ catalog, serve the private port, allocate budgets, and publish releases.
 
 import asyncio
 import errno
+import fcntl
 import logging
 import multiprocessing
 import os
@@ -59,7 +60,7 @@ class ServeError(RuntimeError):
 
 
 class PortError(ServeError):
-    """The server cannot listen on a port."""
+    """The server cannot have a port, or another one has its home."""
 
     status = 1
 
@@ -162,11 +163,12 @@ def _warn_of_base_url(settings: ServingSettings) -> None:
 
 
 def _make_allocator(settings: ServingSettings) -> AllocatorThread:
-    """Make the runtime directory, and the allocator, which writes to it."""
+    """Make and lock the runtime directory, and make the allocator, which writes to it."""
     try:
         settings.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(settings.runtime_dir, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        _lock(settings)
         return AllocatorThread(settings)
     except OSError as error:
         remedy = (
@@ -177,6 +179,21 @@ def _make_allocator(settings: ServingSettings) -> AllocatorThread:
         raise ServeError(
             f"SNAPBID_HOME {settings.home} cannot be used: {error.strerror}: {remedy}"
         ) from error
+
+
+def _lock(settings: ServingSettings) -> None:
+    """Keep other servers out of the runtime directory until this process ends."""
+    file = os.open(settings.runtime_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(file, 32, 0).decode(errors="replace").strip()
+        raise PortError(
+            f"SNAPBID_HOME {settings.home} is in use on port {settings.port} by process {holder}: "
+            "stop it, or set SNAPBID_HOME to another directory"
+        ) from error
+    os.ftruncate(file, 0)
+    os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
 
 
 def _open_ops(settings: ServingSettings, watch: Watch) -> OpsServer:
