@@ -77,6 +77,16 @@ T = TypeVar("T")
 
 STORE_UNAVAILABLE: Final = "%(store)s is unavailable (%(reason)s); retrying"
 
+SESSION: Final = {  # settings of the warehouse session
+    "plan_cache_mode": "force_custom_plan",  # batches are of ten counters or thousands
+    # These free the leases of a drain that hangs, or whose machine is gone.
+    "idle_in_transaction_session_timeout": f"{FROZEN_S * 1000:.0f}",
+    "idle_session_timeout": f"{SILENT_S * 1000:.0f}",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+
 logger = logging.getLogger(__name__)
 repeated = RepeatedLog(logger)
 
@@ -270,17 +280,9 @@ class Process:
         return await connect(
             self._dsn,
             CONNECT_S,
+            SESSION,
             command_timeout=COMMAND_S,
-            server_settings={
-                "application_name": APPLICATION,
-                "plan_cache_mode": "force_custom_plan",  # batches are of ten counters or thousands
-                # These free the leases of a drain that hangs, or whose machine is gone.
-                "idle_in_transaction_session_timeout": f"{FROZEN_S * 1000:.0f}",
-                "idle_session_timeout": f"{SILENT_S * 1000:.0f}",
-                "tcp_keepalives_idle": "10",
-                "tcp_keepalives_interval": "5",
-                "tcp_keepalives_count": "3",
-            },
+            server_settings={"application_name": APPLICATION},
         )
 
     async def _drain_on(self, connection: WatchedConnection) -> None:

@@ -12,12 +12,13 @@ first connection is closed.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from time import monotonic
 from typing import Any, Final
 
 import asyncpg
 
-from snapbid.warehouse.unavailable import UNAVAILABLE, brief_session
+from snapbid.warehouse.unavailable import UNAVAILABLE, apply, brief_session
 
 PATIENCE_S: Final = 2.0  # before a statement is looked at
 LOOK_S: Final = 1.0  # between looks
@@ -71,11 +72,14 @@ class WatchedConnection(asyncpg.Connection):  # type: ignore[misc]
         return await self._waiting(super().fetchval(*args, **more))
 
 
-async def connect(dsn: str, within_s: float, **more: Any) -> WatchedConnection:
-    """Open a connection to watch; `more` is passed to asyncpg's `connect`."""
+async def connect(
+    dsn: str, within_s: float, settings: Mapping[str, str], **more: Any
+) -> WatchedConnection:
+    """Open a connection to watch, with `settings`; `more` is passed to asyncpg's `connect`."""
     connection: WatchedConnection
     async with asyncio.timeout(within_s):
         connection = await asyncpg.connect(dsn, connection_class=WatchedConnection, **more)
+        await apply(connection, settings)
         try:
             # Behind a pooler, the protocol names another process.
             connection.server_process = await connection.fetchval("select pg_backend_pid()")

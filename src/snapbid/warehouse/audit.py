@@ -53,14 +53,10 @@ def this_user() -> str:
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection:
     """Open a connection whose changes are recorded as made by `application` and the system user."""
-    # The trigger that records a change takes a key's id from its hash as text.
-    own = {"application_name": application, "bytea_output": "hex"}
+    own = {"application_name": application}
     connection = await asyncpg.connect(dsn, server_settings=own, timeout=unavailable.CONNECT_S)
-    try:
-        await connection.execute("select set_config('snapbid.actor', $1, false)", this_user())
-    except BaseException:
-        connection.terminate()
-        raise
+    # The trigger that records a change takes a key's id from its hash as text.
+    await unavailable.apply(connection, {"snapbid.actor": this_user(), "bytea_output": "hex"})
     return connection
 
 

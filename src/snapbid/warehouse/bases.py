@@ -6,6 +6,8 @@ from typing import Final
 import asyncpg
 import msgspec
 
+from snapbid.warehouse import unavailable
+
 # application_name of the sessions in which each machine follows changes
 PUBLISHER: Final = "snapbid publisher"  # of campaigns
 MEMBERS: Final = "snapbid members"  # of audiences
@@ -26,8 +28,10 @@ class StoredBase(msgspec.Struct, frozen=True):
 
 async def connect_following(dsn: str, name: str) -> asyncpg.Connection:
     """Connect without an idle timeout, as the application `name` (PUBLISHER or MEMBERS)."""
-    own = {"application_name": name, "idle_session_timeout": "0"}
-    return await asyncpg.connect(dsn, timeout=10, server_settings=own)
+    own = {"application_name": name}
+    connection = await asyncpg.connect(dsn, timeout=10, server_settings=own)
+    await unavailable.apply(connection, {"idle_session_timeout": "0"})
+    return connection
 
 
 async def lock(connection: asyncpg.Connection, layout: str, timeout_s: float) -> bool:

@@ -1,7 +1,7 @@
 """Errors that mean an unavailable warehouse, a broken connection or an outdated schema."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -54,6 +54,22 @@ async def session(dsn: str, **settings: Any) -> AsyncIterator[asyncpg.Connection
         yield connection
     finally:
         connection.terminate()
+
+
+async def apply(connection: asyncpg.Connection, settings: Mapping[str, str]) -> None:
+    """Apply settings to a session, which ends if that fails.
+
+    PgBouncer refuses most settings in the start of a connection.
+    """
+    try:
+        await connection.execute(
+            "select set_config(name, value, false) from unnest($1::text[], $2::text[])"
+            " as own (name, value)",
+            *(list(settings), list(settings.values())),
+        )
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 def present(fetched: T | None, table: str) -> T:
