@@ -139,6 +139,12 @@ def test_invalid_keys(served: Served, key: str | None, path: str) -> None:
     assert reply.json()["violations"] == []
 
 
+def test_a_key_that_is_given_twice(served: Served) -> None:
+    """It names nobody: a proxy may have added one of another product."""
+    reply = served.send(event("login"), X_API_KEY=served.shop)
+    assert error(reply) == (401, "UNAUTHORIZED")
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_methods(served: Served, method: str) -> None:
     reply = served.send(b"", method=method, key=None)

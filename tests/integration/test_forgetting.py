@@ -106,8 +106,58 @@ async def test_every_field_that_holds_an_id_is_one(bench: Bench) -> None:
         event("login", "f", click="d-1"),
         event("login", "g", note="d-12"),
     )  # fmt: skip
-    assert (await forget(bench, "d-1", hashed, consents=True)).removed["events"] == 6
-    assert await kept(bench) == [("casino", "g")]
+    done = await forget(bench, "d-1", hashed, consents=True)
+    assert (done.removed["events"], done.users) == (6, 4)
+    assert await kept(bench) == [("casino", "b"), ("casino", "e"), ("casino", "g")]
+
+
+async def test_others_events_lose_only_the_id(bench: Bench) -> None:
+    """Those of whom the person referred, and those with a text that is like the id: before and
+    after it is forgotten.
+    """
+
+    def events_of(letter: str) -> list[dict[str, Any]]:
+        click = f"click-{letter}"
+        return [
+            event("referral_register", f"new-{letter}", click=click, referral_client_user_id="7"),
+            event("login", f"lucky-{letter}", level="7", own={"ids": ["x", "7"], "n": 7}),
+        ]
+
+    await carry(bench, CASINO, *events_of("a"))
+    done = await forget(bench, "7", products=["casino"])
+    assert (done.removed["events"], done.users) == (2, 0)
+    await carry(bench, CASINO, *events_of("b"), event("login", "7"))
+    rows = await bench.rows(
+        "select client_user_id, click_id, (context::jsonb - 'ip_address')::text from events"
+        " order by client_user_id"
+    )
+    own = {"own": {"ids": ["x"], "n": 7}}
+    assert [(user, click, json.loads(context)) for user, click, context in rows] == [
+        ("lucky-a", None, own), ("lucky-b", None, own), ("new-a", "click-a", {}),
+        ("new-b", "click-b", {}), (None, None, {}),
+    ]  # fmt: skip
+
+
+async def test_an_event_of_the_forgotten_empties_no_other_with_its_id(bench: Bench) -> None:
+    """A transaction's id may come from two persons, in one batch of the drain."""
+    await forget(bench, "gone", products=["casino"])
+    for first, second in (("good", "gone"), ("gone", "good")):
+        money = MONEY | {"transaction_id": f"t-{first}"}
+        sent = [event("deposit", user, payment_method=user, **money) for user in (first, second)]
+        await carry(bench, CASINO, *sent)
+    assert await bench.rows(
+        "select client_user_id, context ->> 'payment_method' from events order by 1"
+    ) == [("good", "good"), (None, None)]
+    assert await bench.rows(
+        "select client_user_id, context ->> 'payment_method' from event_conflicts order by 1"
+    ) == [("good", "good"), (None, None)]
+
+
+async def test_conflicting_payloads_of_others_stay(bench: Bench) -> None:
+    sent = [event("deposit", user, payment_method=user, **MONEY) for user in ("u", "other")]
+    await carry(bench, CASINO, *sent)
+    assert (await forget(bench, "u")).removed["event_conflicts"] == 0
+    assert await bench.rows("select client_user_id from event_conflicts") == [("other",)]
 
 
 @pytest.mark.parametrize("stored", SPELLINGS)

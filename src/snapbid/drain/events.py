@@ -308,17 +308,19 @@ class EventDrain:
     async def _suppress(
         self, connection: asyncpg.Connection, rows: Sequence[EventRow]
     ) -> tuple[list[EventRow], dict[str, EventRow]]:
-        """Remove personal data from events of forgotten persons.
+        """Remove data of forgotten persons from events.
 
-        Return all events, and the originals of changed events by event id. `forget` cannot run
-        until the transaction ends.
+        Returns all events, and, by event id, the originals of those that were emptied and are the
+        first of their id. `forget` cannot run until the transaction ends.
         """
         await self._hold_erasure(connection)
         if not self._suppression.hashes:
             return list(rows), {}
-        theirs = {row.event_id: row for row in rows if forgetting.is_of(row, self._suppression)}
-        known = [forgetting.emptied(row) if row.event_id in theirs else row for row in rows]
-        return known, theirs
+        known = [forgetting.suppressed(row, self._suppression) for row in rows]
+        theirs = dict[str, EventRow | None]()
+        for row, kept in zip(rows, known, strict=True):
+            theirs.setdefault(row.event_id, row if forgetting.is_emptied(kept) else None)
+        return known, {id: row for id, row in theirs.items() if row is not None}
 
     async def _hold_erasure(self, connection: asyncpg.Connection) -> None:
         """Keep `forget` from running until the transaction ends; reload the suppression list."""

@@ -10,8 +10,7 @@ it must also hold for a forgotten person, and needs only the hash of an id.
 """
 
 import ipaddress
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -29,7 +28,7 @@ from snapbid.campaigns.suppression import (
     spellings,
 )
 from snapbid.events import personal
-from snapbid.events.personal import ids_in
+from snapbid.events.personal import ids_in, without_others
 from snapbid.queues import queue
 from snapbid.warehouse import audiences, persons, products, registry
 from snapbid.warehouse.events import EventRow
@@ -100,14 +99,17 @@ class Place(NamedTuple):
 class Match(NamedTuple):
     """A stored event that contains ids to forget.
 
-    `user`: the event's product and user id, if any; `names`: the names that `event_names` gives
-    these ids.
+    `names`: the names that `event_names` gives these ids; `own`: those of the event's person.
     """
 
-    event_id: str
-    received_at: datetime
-    user: tuple[str, str] | None
+    row: persons.Mention
     names: frozenset[str]
+    own: frozenset[str]
+
+    def without(self, wanted: Collection[str]) -> str:
+        """Return the context without the ids with these names, none of which is of the person."""
+        product, context = self.row.product, msgspec.json.decode(self.row.context)
+        return _json(without_others(context, lambda *id: bool(_names(product, [id], wanted))))
 
 
 def check(ids: Iterable[str]) -> None:
@@ -140,17 +142,38 @@ def _is_address(id: str) -> bool:
 
 def ids_of(row: EventRow | persons.Mention | persons.Conflict) -> Iterator[Id]:
     """Yield the ids in an event that may identify a person."""
+    yield from _identity(row)
+    yield from ids_in(msgspec.json.decode(row.context))
+
+
+def _identity(row: EventRow | persons.Mention | persons.Conflict) -> Iterator[Id]:
     for identifies, id in (
         ("user", row.client_user_id), ("user", row.anonymous_id), ("person", row.click_id),
     ):  # fmt: skip
         if id is not None:
             yield identifies, id  # type: ignore[misc]
-    yield from ids_in(msgspec.json.decode(row.context))
 
 
-def is_of(row: EventRow, suppression: Suppression) -> bool:
-    """Return whether any id of the event identifies a forgotten person."""
-    return any(suppression.has_id(row.product, *id) for id in ids_of(row))
+def _own_ids(row: EventRow | persons.Mention) -> Iterator[Id]:
+    """Yield the ids of an event's own person: not a referrer's, nor text like an id."""
+    yield from _identity(row)
+    yield from (id for id in ids_in(msgspec.json.decode(row.context)) if id[0] == "person")
+
+
+def suppressed(row: EventRow, suppression: Suppression) -> EventRow:
+    """Return an event as it may be stored: emptied if its person is forgotten.
+
+    Of other forgotten persons, it loses the ids. Returns `row` itself if nothing is removed.
+    """
+    if any(suppression.has_id(row.product, *id) for id in _own_ids(row)):
+        return emptied(row)
+    context = msgspec.json.decode(row.context)
+    kept = without_others(context, lambda *id: suppression.has_id(row.product, *id))
+    return row if kept == context else row._replace(context=_json(kept))
+
+
+def _json(context: Any) -> str:
+    return msgspec.json.encode(context).decode()
 
 
 def _names(product: str, ids: Iterable[Id], wanted: Collection[str]) -> frozenset[str]:
@@ -164,8 +187,7 @@ async def _matches(
     found = []
     async for row in persons.fetch_mentions(connection, *_sought(ids)):
         if names := _names(row.product, ids_of(row), wanted):
-            user = None if row.client_user_id is None else (row.product, row.client_user_id)
-            found.append(Match(row.event_id, row.received_at, user, names))
+            found.append(Match(row, names, _names(row.product, _own_ids(row), wanted)))
     return found
 
 
@@ -315,7 +337,11 @@ async def forget(
     users, members = _hashes(key, where)
     in_caps = _in_caps(where)
     excluded = await audiences.count_excluded(connection, users, members)
-    others = {match.user for match in matches if match.user is not None}
+    others = {
+        (match.row.product, match.row.client_user_id)
+        for match in matches
+        if match.own & wanted and match.row.client_user_id is not None
+    }
     if not consents:
         _require_consent(others, ids, excluded)
     await persons.suppress(
@@ -386,8 +412,8 @@ def _require_consent(users: Collection[tuple[str, str]], ids: Sequence[str], exc
 async def _erase(
     connection: asyncpg.Connection,
     ids: Sequence[str],
-    wanted: Collection[str],
-    matches: Iterable[Match],
+    wanted: Set[str],
+    matches: Sequence[Match],
     conflicts: Collection[bytes],
     users: Collection[int],
 ) -> dict[str, int]:
@@ -396,11 +422,22 @@ async def _erase(
         for each in await persons.fetch_letters(connection, *_sought(ids))
         if _letter_names(each, wanted)
     ]
-    events = {match.event_id: match.received_at for match in matches}
-    return (await persons.erase(connection, events, conflicts, letters, users))._asdict()
+    emptied = {each.row.event_id: each.row.received_at for each in matches if each.own & wanted}
+    changed = [
+        (each.row.event_id, each.row.received_at, each.without(wanted))
+        for each in matches
+        if not each.own & wanted
+    ]
+    erased = await persons.erase(connection, emptied, changed, conflicts, letters, users)
+    return erased._asdict()
 
 
 # -- afterwards ------------------------------------------------------------------------------------
+
+
+def is_emptied(row: EventRow) -> bool:
+    """Return whether an event is of a forgotten person: all others have a user or a visitor."""
+    return row.client_user_id is None and row.anonymous_id is None
 
 
 def emptied(row: EventRow) -> EventRow:

@@ -162,7 +162,8 @@ class EventEndpoints:
             raise await refused(MethodNotAllowed("POST"), receive)
         headers = dict(scope["headers"])
         try:
-            key = await self._admit(headers.get(b"x-api-key", b""))
+            keys = [value for name, value in scope["headers"] if name == b"x-api-key"]
+            key = await self._admit(b", ".join(keys))  # a field that is repeated is one value
         except Problem as problem:
             raise await refused(problem, receive) from None
         sent = await read_sent_body(headers, receive, MAX_BYTES, self._body_deadline)

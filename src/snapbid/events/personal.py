@@ -9,7 +9,7 @@ Also finds the ids that identify a person in an event, so that the person can be
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
@@ -38,6 +38,7 @@ _SPELLINGS: Final = re.compile(
 _IDENTIFIES: Final = {
     field.path: field.identifies for event in EVENTS.values() for field in event.context_fields()
 }
+_GONE: Final = object()
 _LONGEST: Final = 64  # characters; longer keys are not checked
 _SEPARATORS: Final = re.compile(r"[^a-z0-9]")
 _EMAIL: Final = re.compile(
@@ -123,6 +124,25 @@ def ids_in(value: Any, path: str = "context") -> Iterator[tuple[Identifies | Non
         identifies = _IDENTIFIES.get(path)
         if identifies is not None or path not in _IDENTIFIES:
             yield identifies, value
+
+
+def without_others(
+    value: Any, is_known: Callable[[Identifies | None, str], bool], path: str = "context"
+) -> Any:
+    """Return a copy of a context without known ids of persons other than the event's own.
+
+    These are the ids of users in a context, such as a referrer's, and those in fields outside the
+    catalog. `is_known` takes an id as `ids_in` yields it.
+    """
+    if isinstance(value, dict):
+        kept = {key: without_others(each, is_known, f"{path}.{key}") for key, each in value.items()}
+        return {key: each for key, each in kept.items() if each is not _GONE}
+    if isinstance(value, list):
+        members = (without_others(each, is_known, path) for each in value)
+        return [each for each in members if each is not _GONE]
+    if isinstance(value, str) and _IDENTIFIES.get(path, "user") == "user":
+        return _GONE if is_known(_IDENTIFIES.get(path), value) else value
+    return value
 
 
 def is_plaintext(key: str, value: Any) -> bool:

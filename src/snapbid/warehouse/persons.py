@@ -96,7 +96,7 @@ class Letter(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """The numbers of events emptied, and of rows removed from other tables."""
+    """The numbers of events that lost data, and of rows removed from other tables."""
 
     events: int
     event_conflicts: int
@@ -178,17 +178,18 @@ async def fetch_letters(
 async def erase(
     connection: asyncpg.Connection,
     events: Mapping[str, datetime],
+    contexts: Sequence[tuple[str, datetime, str]],
     conflicts: Collection[bytes],
     letters: Collection[int],
     users: Collection[int],
 ) -> Erased:
     """Empty events, and remove conflicting payloads, dead letters and last clicks.
 
-    `events` maps an event id to its time of receipt. Conflicting payloads are removed if they have
-    one of these ids or a digest in `conflicts`; dead letters, if they have one of these ids or a
-    number in `letters`; last clicks, if they are of `users`. An emptied event keeps its id,
-    product, name, times, and the bid behind its click: it still counts, and is recognised if it is
-    sent again. Requires a transaction with `hold_events`.
+    `events` maps an event id to its time of receipt; `contexts`: the id, the time of receipt and
+    the new context of events that are not emptied. Conflicting payloads are removed by digest, dead
+    letters by number, last clicks if they are of `users`. An emptied event keeps its id, product,
+    name, times, and the bid behind its click: it still counts, and is recognised if it is sent
+    again. Requires a transaction with `hold_events`.
     """
     ids = list(events)
     await connection.execute(
@@ -198,11 +199,12 @@ async def erase(
         list(set(events.values())),
     )
     await connection.execute("update event_ids set sequence = null where event_id = any($1)", ids)
+    await connection.executemany(
+        "update events set context = $3 where event_id = $1 and received_at = $2", contexts
+    )
     removed = [
         await connection.fetch(
-            f"delete from {table} where {column} = any($1) or event_id = any($2) returning 1",
-            list(of),
-            ids,
+            f"delete from {table} where {column} = any($1) returning 1", list(of)
         )
         for table, column, of in (
             ("event_conflicts", "digest", conflicts),
@@ -210,4 +212,4 @@ async def erase(
         )
     ]
     links = await conversions.forget(connection, users)
-    return Erased(len(events), len(removed[0]), len(removed[1]), links)
+    return Erased(len(events) + len(contexts), len(removed[0]), len(removed[1]), links)
