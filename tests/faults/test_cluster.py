@@ -89,6 +89,7 @@ async def test_a_failed_primary_costs_only_its_own_auctions_until_failover(
     await in_thread(until, lambda: cluster.primary_of(key_of(1)) != primary, "a new primary")
     assert not any(await accepted(ledger, auctions_of(1, "alone", 3)))
     primary.start()  # here: a process ends with the thread that started it
+    await in_thread(until, lambda: primary.call("ROLE")[3:4] == ["connected"], "a replica in step")
     await awaited(lambda: ledger.connected)
     assert all(await accepted(ledger, auctions_of(1, "after")))
     assert await settled(ledger, before[1][3:]) == {"ccc"}
