@@ -200,7 +200,7 @@ async def _compare(
 async def _check_former(connection: asyncpg.Connection, shard: ShardCounters) -> None:
     """Log an error if the warehouse is older than the last move of the ledger."""
     batches = await shard.fetch_former_batches()
-    if lacking := await fence.lacking(connection, batches):
+    if batches and (lacking := await fence.lacking(connection, batches)):
         logger.error(
             "the warehouse lacks counts of the ledger before the move (shards %(shards)s): its data"
             " is older than the move, for example because a standby was promoted; to add them, run"

@@ -154,10 +154,10 @@ def _identity(row: EventRow | persons.Mention | persons.Conflict) -> Iterator[Id
             yield identifies, id  # type: ignore[misc]
 
 
-def _own_ids(row: EventRow | persons.Mention) -> Iterator[Id]:
+def _own_ids(row: EventRow | persons.Mention, context: Any) -> Iterator[Id]:
     """Yield the ids of an event's own person: not a referrer's, nor text like an id."""
     yield from _identity(row)
-    yield from (id for id in ids_in(msgspec.json.decode(row.context)) if id[0] == "person")
+    yield from (id for id in ids_in(context) if id[0] == "person")
 
 
 def suppressed(row: EventRow, suppression: Suppression) -> EventRow:
@@ -165,9 +165,9 @@ def suppressed(row: EventRow, suppression: Suppression) -> EventRow:
 
     Of other forgotten persons, it loses the ids. Returns `row` itself if nothing is removed.
     """
-    if any(suppression.has_id(row.product, *id) for id in _own_ids(row)):
-        return emptied(row)
     context = msgspec.json.decode(row.context)
+    if any(suppression.has_id(row.product, *id) for id in _own_ids(row, context)):
+        return emptied(row)
     kept = without_others(context, lambda *id: suppression.has_id(row.product, *id))
     return row if kept == context else row._replace(context=_json(kept))
 
@@ -187,7 +187,8 @@ async def _matches(
     found = []
     async for row in persons.fetch_mentions(connection, *_sought(ids)):
         if names := _names(row.product, ids_of(row), wanted):
-            found.append(Match(row, names, _names(row.product, _own_ids(row), wanted)))
+            own = _own_ids(row, msgspec.json.decode(row.context))
+            found.append(Match(row, names, _names(row.product, own, wanted)))
     return found
 
 
